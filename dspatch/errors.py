@@ -1,0 +1,212 @@
+"""Every error a user can meet: one class an exit code, and a message of what, why and what next."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class DspatchError(Exception):
+    """An expected failure: what happened, why, and the next command or step to try."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, why: str = "", next: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.next = next
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.why:
+            lines.append(f"  why:  {self.why}")
+        if self.next:
+            lines.append(f"  next: {self.next}")
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, str | int]:
+        """The error as the object that `--json` prints."""
+        return {
+            "error": type(self).__name__,
+            "exit_code": self.exit_code,
+            "what": self.what,
+            "why": self.why,
+            "next": self.next,
+        }
+
+
+# 2 is click's own code for a wrong command line.
+
+
+class UnknownEngineError(DspatchError):
+    """The engine is none that dspatch patches."""
+
+    exit_code = 10
+
+
+class UnknownRevisionError(DspatchError):
+    """The revision exists neither as a pin nor upstream."""
+
+    exit_code = 11
+
+
+class UnpinnedRevisionError(DspatchError):
+    """The revision exists upstream but has no pin."""
+
+    exit_code = 12
+
+
+class UnknownVariantError(DspatchError):
+    """The variant, or the config.json, matches no DeepSeek model that was published."""
+
+    exit_code = 13
+
+
+class HashMismatchError(DspatchError):
+    """A file's bytes are not those that the pin names."""
+
+    exit_code = 20
+
+
+class DownloadError(DspatchError):
+    """A file could not be fetched whole."""
+
+    exit_code = 21
+
+
+class OfflineError(DspatchError):
+    """The network is not reachable and the cache does not hold the file."""
+
+    exit_code = 22
+
+
+class DiskFullError(DspatchError):
+    """There is no room left on the disk for what the stage writes."""
+
+    exit_code = 23
+
+
+class UnsafeArchiveError(DspatchError):
+    """An archive holds a member that would land outside its folder."""
+
+    exit_code = 24
+
+
+class IncompatibleBaseError(DspatchError):
+    """A base wheel cannot run on this machine: Python, platform, glibc or libstdc++."""
+
+    exit_code = 25
+
+
+class PinError(DspatchError):
+    """A pin file cannot be read or written."""
+
+    exit_code = 26
+
+
+class GitError(DspatchError):
+    """A git command failed."""
+
+    exit_code = 30
+
+
+class PatchFormatError(DspatchError):
+    """A patch.toml, traits.toml or series file is malformed."""
+
+    exit_code = 31
+
+
+class TemplateError(DspatchError):
+    """A template is malformed or names an undefined value."""
+
+    exit_code = 32
+
+
+class EditError(DspatchError):
+    """A semantic edit did not find its place, or found it more than once."""
+
+    exit_code = 33
+
+
+class PatchConflictError(DspatchError):
+    """A patch does not apply to this checkout."""
+
+    exit_code = 34
+
+
+class EditedTreeError(DspatchError):
+    """A job's tree was edited by hand and would be overwritten."""
+
+    exit_code = 35
+
+
+class NoJobError(DspatchError):
+    """A stage was asked for before the stage that it builds on."""
+
+    exit_code = 36
+
+
+class LockedError(DspatchError):
+    """Another dspatch process holds the cache or the job."""
+
+    exit_code = 37
+
+
+class NativeSourceError(DspatchError):
+    """An overlay was asked to change sources that need a compiler."""
+
+    exit_code = 40
+
+
+class BaseDiffersError(DspatchError):
+    """A base wheel differs from the pinned source in ways nobody accepted."""
+
+    exit_code = 41
+
+
+class WheelError(DspatchError):
+    """A wheel is malformed or could not be built."""
+
+    exit_code = 42
+
+
+class WheelVerifyError(DspatchError):
+    """A wheel is not what its record, its pedigree or its base wheel say."""
+
+    exit_code = 43
+
+
+class EngineEnvironmentError(DspatchError):
+    """The engine's or the oracle's environment could not be made."""
+
+    exit_code = 50
+
+
+class EngineError(DspatchError):
+    """The engine did not start or stopped while it ran."""
+
+    exit_code = 51
+
+
+class CheckpointError(DspatchError):
+    """A checkpoint could not be made or read."""
+
+    exit_code = 52
+
+
+class ConformanceError(DspatchError):
+    """The engine does not compute what the oracle computes."""
+
+    exit_code = 60
+
+
+class ProcessError(DspatchError):
+    """A command failed."""
+
+    exit_code = 70
+
+
+class ProcessTimeoutError(DspatchError):
+    """A command ran past its time limit."""
+
+    exit_code = 71

@@ -1,0 +1,28 @@
+"""Where things lie: the data that ships with dspatch, the shared cache, the folder of the jobs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+def data(kind: str) -> Path:
+    """The folder of shipped data, `patches` or `templates`: installed inside the package, or beside it in a checkout."""
+    installed = PACKAGE / kind
+    return installed if installed.is_dir() else PACKAGE.parent / kind
+
+
+def cache() -> Path:
+    """The cache that all jobs share: downloads by hash, git objects, oracle environments. `DSPATCH_CACHE` moves it."""
+    given = os.environ.get("DSPATCH_CACHE")
+    if given:
+        return Path(given).expanduser().resolve()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "dspatch"
+
+
+def work() -> Path:
+    """The folder of the jobs, `dspatch-work` in the current folder. `DSPATCH_WORK` moves it."""
+    return Path(os.environ.get("DSPATCH_WORK", "dspatch-work")).expanduser().resolve()
