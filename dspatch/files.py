@@ -1,0 +1,66 @@
+"""Small file operations that leave the old state or the new, never one between."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dspatch.errors import DiskFullError
+
+CHUNK = 1 << 20
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file's content in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with disk_full_explained(path.parent):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def folder_in_one_step(final: Path) -> Iterator[Path]:
+    """A new folder to fill beside `final`; it takes that name only when the block ends well."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with disk_full_explained(final.parent):
+        building = Path(tempfile.mkdtemp(dir=final.parent, prefix=f".{final.name}."))
+        try:
+            yield building
+            building.replace(final)
+        except BaseException:
+            shutil.rmtree(building, ignore_errors=True)
+            raise
+
+
+@contextmanager
+def disk_full_explained(folder: Path) -> Iterator[None]:
+    """Turn "no space left" into an error that says where, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DiskFullError(
+            f"The disk that holds {folder} is full.",
+            why=str(error),
+            next="free some space, or move the cache and the jobs with DSPATCH_CACHE and DSPATCH_WORK",
+        ) from None
+
+
+def sha256(path: Path) -> str:
+    """The sha256 of a file, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,254 @@
+"""The one place that words git, through GitPython's command interface; it knows nothing of engines."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from dspatch.errors import DiskFullError, GitError
+
+if TYPE_CHECKING:
+    from git.cmd import Git
+
+# Commits are a pure function of their content: who and when never enter a tree's history.
+IDENTITY = "dspatch <dspatch@localhost>"
+EPOCH = 946684800
+FILE_MODES = {0o644: "100644", 0o755: "100755"}
+
+# Variables that git reads and a hook or an outer git may have left in the environment.
+_INHERITED = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX")
+_ENVIRONMENT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C",
+}
+_SETTINGS = ("core.autocrlf=false", "core.safecrlf=false", "core.quotePath=false",
+             "core.fsmonitor=false", "gc.auto=0", "advice.detachedHead=false")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One file of a tree: its mode as git writes it, and the id of its blob."""
+
+    path: str
+    mode: str
+    blob: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What a commit does to one path: new bytes, or `None` to delete it."""
+
+    path: str
+    data: bytes | None
+    mode: str = "100644"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewCommit:
+    """A commit to be written: its message and the paths that differ from its parent."""
+
+    message: str
+    changes: tuple[Change, ...] = field(default=())
+
+
+class Repo:
+    """A git repository: bare, or with a work tree."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def _git(self) -> Git:
+        from git.cmd import Git
+
+        if shutil.which("git") is None:
+            raise GitError("git is not installed.", next="apt-get install git")
+        return Git(str(self.path))
+
+    def run(
+        self, *args: str, stdin: IO[bytes] | None = None, env: Mapping[str, str] | None = None
+    ) -> str:
+        """Run one git command here and return its stdout; `GitError` says what git said."""
+        return self._execute(args, stdin, env).decode("utf-8", "surrogateescape").rstrip("\n")
+
+    def _execute(
+        self, args: Iterable[str], stdin: IO[bytes] | None, env: Mapping[str, str] | None
+    ) -> bytes:
+        settings = [part for setting in _SETTINGS for part in ("-c", setting)]
+        command = ["git", *settings, *args]
+        status, out, err = self._git.execute(
+            command,
+            istream=stdin,
+            with_extended_output=True,
+            with_exceptions=False,
+            stdout_as_string=False,
+            strip_newline_in_stdout=False,
+            env={**_ENVIRONMENT, **(env or {})},
+        )
+        if status != 0:
+            raise _error(command, str(err))
+        return bytes(out) if isinstance(out, bytes) else str(out).encode()
+
+    # -- objects -----------------------------------------------------------------------------
+
+    def resolve(self, revision: str) -> str | None:
+        """The object id that a revision names, or `None`."""
+        try:
+            return self.run("rev-parse", "--verify", "--quiet", "--end-of-options", revision)
+        except GitError:
+            return None
+
+    def entries(self, tree: str) -> dict[str, Entry]:
+        """Every file of a tree, by path."""
+        listing = self._execute(["ls-tree", "-r", "-z", "--full-tree", tree], None, None)
+        found = {}
+        for record in listing.split(b"\0")[:-1]:
+            head, path = record.split(b"\t", 1)
+            mode, _, blob = head.decode().split(" ")
+            name = path.decode("utf-8", "surrogateescape")
+            found[name] = Entry(path=name, mode=mode, blob=blob)
+        return found
+
+    def blob(self, oid: str) -> bytes:
+        """The bytes of a blob, through one lasting `git cat-file --batch`."""
+        return bytes(self._git.get_object_data(oid)[3])
+
+    def diff(self, old: str, new: str) -> str:
+        """The diff of two trees as `git am` and `git apply` take it."""
+        return self.run("diff-tree", "-p", "-r", "--binary", "--full-index", "--find-renames", old, new)
+
+    def changed_paths(self, old: str, new: str) -> tuple[str, ...]:
+        """The paths that differ between two trees."""
+        out = self._execute(["diff-tree", "-r", "-z", "--name-only", old, new], None, None)
+        return tuple(p.decode("utf-8", "surrogateescape") for p in out.split(b"\0")[:-1])
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def write_commits(self, ref: str, parent: str | None, commits: Iterable[NewCommit]) -> list[str]:
+        """Write a chain of commits onto `parent` in one pass and point `ref` at the last.
+
+        Returns their ids, first to last. Nothing refers to a commit before all are written.
+        """
+        with tempfile.TemporaryFile() as stream, _marks_file() as marks:
+            count = _write_stream(stream, ref, parent, commits)
+            stream.seek(0)
+            self.run("fast-import", "--quiet", "--force", f"--export-marks={marks}", stdin=stream)
+            return _read_marks(marks, count)
+
+    def set_ref(self, ref: str, oid: str) -> None:
+        """Point a ref at an object."""
+        self.run("update-ref", ref, oid)
+
+    def delete_ref(self, ref: str) -> None:
+        """Remove a ref; no error when it is not there."""
+        self.run("update-ref", "-d", ref)
+
+    # -- remotes and work trees ----------------------------------------------------------------
+
+    def fetch(self, source: str, revision: str, ref: str) -> None:
+        """Fetch one revision of another repository, without its history, under `ref`."""
+        self.run("fetch", "--quiet", "--no-tags", "--depth=1", source, f"+{revision}:{ref}")
+
+    def status(self) -> dict[str, str]:
+        """Edited and untracked paths of the work tree, each with git's two-letter state."""
+        out = self._execute(["status", "--porcelain", "-z", "--no-renames", "-uall"], None, None)
+        lines = out.decode("utf-8", "surrogateescape").split("\0")[:-1]
+        return {line[3:]: line[:2] for line in lines}
+
+    def reset_hard(self, commit: str) -> None:
+        """Move the branch, the index and the work tree to a commit."""
+        (self.path / ".git" / "index.lock").unlink(missing_ok=True)
+        self.run("reset", "--quiet", "--hard", commit)
+
+
+def init_bare(path: Path) -> Repo:
+    """Make a bare repository, or open the one that is there."""
+    if not (path / "HEAD").exists():
+        path.mkdir(parents=True, exist_ok=True)
+        Repo(path).run("init", "--quiet", "--bare", "--template=", "--initial-branch=main", ".")
+    return Repo(path)
+
+
+def init_sharing(path: Path, objects_of: Repo) -> Repo:
+    """Make a repository with a work tree that borrows the objects of another."""
+    path.mkdir(parents=True)
+    repo = Repo(path)
+    repo.run("init", "--quiet", "--template=", "--initial-branch=dspatch", ".")
+    alternates = path / ".git" / "objects" / "info" / "alternates"
+    alternates.parent.mkdir(exist_ok=True)
+    alternates.write_text(f"{objects_of.path / 'objects'}\n")
+    return repo
+
+
+def _write_stream(
+    stream: IO[bytes], ref: str, parent: str | None, commits: Iterable[NewCommit]
+) -> int:
+    count = 0
+    for count, commit in enumerate(commits, 1):
+        message = commit.message.encode()
+        stream.write(f"commit {ref}\nmark :{count}\n".encode())
+        for role in ("author", "committer"):
+            stream.write(f"{role} {IDENTITY} {EPOCH} +0000\n".encode())
+        stream.write(b"data %d\n%s\n" % (len(message), message))
+        if count == 1 and parent is not None:
+            stream.write(f"from {parent}\n".encode())
+        for change in commit.changes:
+            _write_change(stream, change)
+    stream.write(b"done\n")
+    return count
+
+
+def _write_change(stream: IO[bytes], change: Change) -> None:
+    path = _quoted(change.path)
+    if change.data is None:
+        stream.write(b"D %s\n" % path)
+        return
+    stream.write(b"M %s inline %s\n" % (change.mode.encode(), path))
+    stream.write(b"data %d\n" % len(change.data))
+    stream.write(change.data)
+    stream.write(b"\n")
+
+
+def _quoted(path: str) -> bytes:
+    raw = path.encode("utf-8", "surrogateescape")
+    if raw.startswith(b'"') or b"\n" in raw:
+        escaped = raw.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+        return b'"%s"' % escaped
+    return raw
+
+
+@contextmanager
+def _marks_file() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder) / "marks"
+
+
+def _read_marks(marks: Path, count: int) -> list[str]:
+    ids = dict(line.split(" ", 1) for line in marks.read_text().splitlines())
+    return [ids[f":{number}"] for number in range(1, count + 1)]
+
+
+def _error(command: list[str], stderr: str) -> GitError | DiskFullError:
+    words = [word for word in command if word not in ("-c", *_SETTINGS)]
+    if "No space left on device" in stderr:
+        return DiskFullError(
+            "The disk is full.", why=stderr.strip(), next="free some space and run it again"
+        )
+    return GitError(f"`{' '.join(words[:6])}` failed.", why=stderr.strip() or "git said nothing")
+
+
+def clean_environment() -> None:
+    """Forget the git variables that a hook or an outer git left in this process."""
+    for name in _INHERITED:
+        os.environ.pop(name, None)
+
+

@@ -1,0 +1,120 @@
+"""A job's identity and its folder: `vllm-0.27.1-cpu-deepseek-v2-lite` names everything that belongs to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from dspatch import paths
+from dspatch.errors import LockedError, NoJobError
+from dspatch.files import write_atomically
+
+FAMILY = "deepseek"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobId:
+    """Engine, revision, target and variants; no variants means the whole DeepSeek family."""
+
+    engine: str
+    rev: str
+    target: str
+    variants: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        served = "+".join(self.variants) or FAMILY
+        rev = self.rev.replace("/", "-")
+        return f"{self.engine}-{rev}-{self.target}-{served}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A job and the folder that holds its tree, wheels, logs, receipts and reports."""
+
+    id: JobId
+    folder: Path
+
+    @property
+    def tree(self) -> Path:
+        """The patched work tree."""
+        return self.folder / "tree"
+
+    @property
+    def dist(self) -> Path:
+        """Where the job's wheels go."""
+        return self.folder / "dist"
+
+    @property
+    def logs(self) -> Path:
+        """The full output of every command that the job ran."""
+        return self.folder / "logs"
+
+    @property
+    def report(self) -> Path:
+        """The folder of the conformance report."""
+        return self.folder / "report"
+
+    def receipt(self, stage: str) -> Path:
+        """The receipt of a stage."""
+        return self.folder / "receipts" / f"{stage}.json"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other dspatch processes off this job; raises `LockedError` at once when one has it."""
+        prepare_work()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(self.folder / ".lock", timeout=0):
+                yield
+        except Timeout:
+            raise LockedError(
+                f"another dspatch process is working on {self.id}.",
+                next="wait for it to end and run the command again",
+            ) from None
+
+
+def open_job(job_id: JobId) -> Job:
+    """The job of an id; nothing is written."""
+    return Job(id=job_id, folder=paths.work() / "jobs" / str(job_id))
+
+
+def prepare_work() -> None:
+    """Make the work folder, which ignores itself for a repository that it may stand in."""
+    folder = paths.work()
+    folder.mkdir(parents=True, exist_ok=True)
+    ignore = folder / ".gitignore"
+    if not ignore.exists():
+        write_atomically(ignore, b"*\n")
+
+
+def remember(job: Job) -> None:
+    """Make a job the one that later commands take by default."""
+    write_atomically(paths.work() / "last-job.json", json.dumps(asdict(job.id)).encode())
+
+
+def last() -> Job:
+    """The job applied last in this work folder. Raises `NoJobError` when there is none."""
+    path = paths.work() / "last-job.json"
+    if not path.exists():
+        raise NoJobError(
+            f"no job has been applied in {paths.work()}.",
+            next="dspatch apply --engine vllm --rev v0.27.1, or name the job with --engine and --rev",
+        )
+    data = json.loads(path.read_text())
+    return open_job(JobId(**{**data, "variants": tuple(data["variants"])}))
+
+
+def all_jobs() -> list[Job]:
+    """Every job of the work folder that has a receipt, by name."""
+    folder = paths.work() / "jobs"
+    found = []
+    for path in sorted(folder.glob("*/receipts/apply.json")):
+        data = json.loads(path.read_text())["job"]
+        job_id = JobId(**{**data, "variants": tuple(data["variants"])})
+        found.append(Job(id=job_id, folder=path.parent.parent))
+    return found
