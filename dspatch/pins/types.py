@@ -1,0 +1,80 @@
+"""What a pin is: files by hash, and the facts that decide where they can be used."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+SourceKind = Literal["git", "sdist", "wheel"]
+Target = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One place that holds the source: a git commit, or a file of an index (`size` in bytes)."""
+
+    kind: SourceKind
+    project: str = ""
+    filename: str = ""
+    sha256: str = ""
+    size: int = 0
+    commit: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted:
+    """A path (or glob) in which a base wheel may differ from the source, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """A published wheel whose compiled members an overlay takes over.
+
+    `torch` is the requirement its METADATA states for its platform, `platform` the last part of
+    its file name; `glibc` and `glibcxx` the newest symbol versions that its ELF members need.
+    """
+
+    target: Target
+    project: str
+    filename: str
+    sha256: str
+    size: int
+    requires_python: str | None = None
+    torch: str | None = None
+    platform: str
+    glibc: str | None = None
+    glibcxx: str | None = None
+    accepted: tuple[Accepted, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pin:
+    """One engine revision: tag, commit (perhaps short), sources and base wheels."""
+
+    engine: str
+    rev: str
+    commit: str | None = None
+    requires_python: str | None = None
+    sources: tuple[Source, ...]
+    bases: tuple[Base, ...]
+
+    @property
+    def version(self) -> str:
+        """The release's version, which is the tag without its `v`."""
+        return self.rev.removeprefix("v")
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The targets for which the pin has a base wheel."""
+        return tuple(dict.fromkeys(base.target for base in self.bases))
+
+    def source(self, kind: SourceKind) -> Source | None:
+        """The source of that kind, if the pin has one."""
+        return next((source for source in self.sources if source.kind == kind), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The pin as the object that `--json` prints."""
+        return asdict(self)
