@@ -119,12 +119,29 @@ class Repo:
         return found
 
     def blob(self, oid: str) -> bytes:
-        """The bytes of a blob, through one lasting `git cat-file --batch`."""
-        return bytes(self._git.get_object_data(oid)[3])
+        """The bytes of a blob."""
+        return self._execute(["cat-file", "blob", oid], None, None)
+
+    def blobs(self, oids: Iterable[str]) -> Iterator[bytes]:
+        """The bytes of many blobs, in the order asked, from one process."""
+        with tempfile.TemporaryFile() as names, tempfile.TemporaryFile() as content:
+            names.write("".join(f"{oid}\n" for oid in oids).encode())
+            names.seek(0)
+            self._git.execute(
+                ["git", "cat-file", "--batch"], istream=names, output_stream=content, env=_ENVIRONMENT
+            )
+            content.seek(0)
+            while header := content.readline():
+                if not header.split()[-1].isdigit():
+                    raise GitError(f"object {header.decode().strip()} in {self.path}.")
+                yield content.read(int(header.split()[-1]))
+                content.read(1)
 
     def diff(self, old: str, new: str) -> str:
         """The diff of two trees as `git am` and `git apply` take it."""
-        return self.run("diff-tree", "-p", "-r", "--binary", "--full-index", "--find-renames", old, new)
+        options = ["-p", "-r", "--binary", "--full-index", "--find-renames"]
+        out = self._execute(["diff-tree", *options, old, new], None, None)
+        return out.decode("utf-8", "surrogateescape")
 
     def changed_paths(self, old: str, new: str) -> tuple[str, ...]:
         """The paths that differ between two trees."""

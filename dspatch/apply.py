@@ -1,0 +1,169 @@
+"""Series + Checkout -> PatchedTree: all patches or none, one commit a patch, the same tree every time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dspatch import edits, render, treefiles
+from dspatch.checkout import Checkout, cache_of
+from dspatch.errors import DspatchError, PatchConflictError
+from dspatch.git import Change, NewCommit
+from dspatch.series import EditSpec, NewFile, Patch, Planned, Series, holds
+from dspatch.traits import Traits
+from dspatch.treefiles import TreeFiles
+
+if TYPE_CHECKING:
+    from dspatch.variants import Variant
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppliedPatch:
+    """A patch as it was applied: its content by hash, its commit, and the paths it changed."""
+
+    name: str
+    subject: str
+    sha256: str
+    commit: str
+    upstream: str
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchedTree:
+    """A checkout with the series on top: one commit a patch."""
+
+    checkout: Checkout
+    commit: str
+    tree: str
+    plan: tuple[Planned, ...]
+    patches: tuple[AppliedPatch, ...]
+
+    def diff(self, patch: AppliedPatch) -> str:
+        """What one patch changed, as a diff that `git apply` takes."""
+        return self.checkout.repo.diff(f"{patch.commit}^", patch.commit)
+
+
+def apply_series(
+    series: Series, checkout: Checkout, *, target: str, variants: Sequence[Variant]
+) -> PatchedTree:
+    """Render and apply the patches that this checkout needs; nothing but git objects is written.
+
+    Raises `PatchConflictError` that names every patch that does not apply.
+    """
+    files = treefiles.of_tree(checkout.repo, checkout.tree)
+    facts = Traits(series.traits, files.read)
+    plan = series.plan(facts, target, [variant.families for variant in variants])
+    context = render.Context(traits=facts, variants=variants)
+    chosen = [item.patch for item in plan if item.applies]
+    commits = _commits(series, chosen, files, context, checkout)
+    with cache_of(checkout.engine) as repo:
+        ids = repo.write_commits("refs/applying", checkout.commit, commits) if commits else []
+        head = ids[-1] if ids else checkout.commit
+        tree = repo.resolve(f"{head}^{{tree}}") or ""
+        # A ref of its own keeps the commits alive for as long as somebody may want this tree.
+        repo.set_ref(f"refs/patched/{head}", head)
+    applied = tuple(
+        _applied(series, patch, oid, commit)
+        for patch, oid, commit in zip(chosen, ids, commits, strict=True)
+    )
+    return PatchedTree(checkout=checkout, commit=head, tree=tree, plan=plan, patches=applied)
+
+
+def _applied(series: Series, patch: Patch, oid: str, commit: NewCommit) -> AppliedPatch:
+    return AppliedPatch(
+        name=patch.name,
+        subject=patch.subject,
+        sha256=series.patch_digest(patch),
+        commit=oid,
+        upstream=patch.upstream,
+        paths=tuple(change.path for change in commit.changes),
+    )
+
+
+def _commits(
+    series: Series,
+    patches: Sequence[Patch],
+    files: TreeFiles,
+    context: render.Context,
+    checkout: Checkout,
+) -> list[NewCommit]:
+    commits: list[NewCommit] = []
+    failures: list[tuple[Patch, DspatchError]] = []
+    for patch in patches:
+        try:
+            changes = _changes(series, patch, files, context)
+        except DspatchError as error:
+            failures.append((patch, error))
+            continue
+        files = files.with_changes(changes)
+        ordered = tuple(changes[path] for path in sorted(changes))
+        commits.append(NewCommit(message=patch.message, changes=ordered))
+    if failures:
+        raise _conflict(checkout, failures)
+    return commits
+
+
+def _conflict(
+    checkout: Checkout, failures: Sequence[tuple[Patch, DspatchError]]
+) -> DspatchError:
+    if len({type(error) for _, error in failures}) == 1 and failures[0][1].exit_code == 32:
+        return failures[0][1]
+    names = ", ".join(patch.name for patch, _ in failures)
+    details = "\n        ".join(
+        f"{patch.name}: {error.what}" + (f" ({error.why})" if error.why else "")
+        for patch, error in failures
+    )
+    return PatchConflictError(
+        f"{checkout.engine} {checkout.rev}: {names} cannot be applied, so nothing was.",
+        why=details,
+        next=f"dspatch patch show {failures[0][0].name}",
+    )
+
+
+def _changes(
+    series: Series, patch: Patch, files: TreeFiles, context: render.Context
+) -> dict[str, Change]:
+    """What one patch does to the tree as the patches before it left it."""
+    changes: dict[str, Change] = {}
+    for new in patch.files:
+        if holds(new.when, context.traits) is None:
+            changes[new.path] = _new_file(series, new, files, context)
+    for spec in patch.edits:
+        if holds(spec.when, context.traits) is None:
+            changes[spec.file] = _edited(series, patch, spec, files.with_changes(changes), context)
+    return changes
+
+
+def _new_file(series: Series, new: NewFile, files: TreeFiles, context: render.Context) -> Change:
+    if files.read(new.path) is not None:
+        raise PatchConflictError(
+            f"{new.path} is there already.",
+            why="a patch renders files that upstream does not have; an edit changes those it has",
+        )
+    return Change(path=new.path, data=render.render_file(series.templates, new.template, context))
+
+
+def _edited(
+    series: Series, patch: Patch, spec: EditSpec, files: TreeFiles, context: render.Context
+) -> Change:
+    source = files.read(spec.file)
+    if source is None:
+        raise PatchConflictError(f"{spec.file} does not exist.", why=_nearest_file(spec.file, files))
+    where = str(Path(patch.name) / "patch.toml")
+    edit = edits.Edit(
+        file=spec.file,
+        verb=spec.verb,
+        symbol=spec.symbol,
+        find=spec.find,
+        text=render.render_text(series.templates, where, spec.text, context),
+    )
+    return Change(path=spec.file, data=edits.apply_edit(source, edit), mode=files.mode(spec.file))
+
+
+def _nearest_file(path: str, files: TreeFiles) -> str:
+    name = Path(path).name
+    same = [p for p in files.entries if Path(p).name == name and p.endswith(".py")]
+    return f"nearest found: {', '.join(sorted(same)[:3])}" if same else "no file of that name is there"

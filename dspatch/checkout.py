@@ -1,0 +1,172 @@
+"""Pin -> Checkout: the pristine tree of a revision, as a commit in the engine's shared bare cache."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from filelock import FileLock, Timeout
+
+from dspatch import archive, git, paths
+from dspatch.errors import GitError, LockedError, OfflineError, UnknownRevisionError
+from dspatch.files import disk_full_explained
+from dspatch.fetch import Progress
+from dspatch.index import download
+from dspatch.pins.types import Pin, Source
+
+SourceKind = Literal["auto", "git", "sdist", "wheel"]
+LOCK_SECONDS = 900
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkout:
+    """The pristine tree of a revision: where its objects lie, and which source it was taken from."""
+
+    engine: str
+    rev: str
+    source: str
+    origin: str
+    repo: git.Repo
+    commit: str
+    tree: str
+
+
+def checkout(
+    pin: Pin,
+    *,
+    source: SourceKind = "auto",
+    repo: str | None = None,
+    revision: str | None = None,
+    progress: Progress | None = None,
+) -> Checkout:
+    """The pristine tree of a pin, fetched and verified by hash unless the cache holds it.
+
+    `auto` takes git when `repo` or `revision` is given, otherwise the sdist, otherwise the wheel.
+    """
+    kind = _kind(pin, source, repo, revision)
+    with cache_of(pin.engine) as bare:
+        if kind == "git":
+            return _from_git(pin, bare, repo, revision or pin.tag)
+        return _from_archive(pin, bare, _source(pin, kind), progress)
+
+
+@contextmanager
+def cache_of(engine: str) -> Iterator[git.Repo]:
+    """The bare cache of an engine, kept from other processes while it is written to."""
+    folder = paths.cache() / "git"
+    with disk_full_explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / f"{engine}.lock", timeout=LOCK_SECONDS):
+            yield git.init_bare(folder / f"{engine}.git")
+    except Timeout:
+        raise LockedError(
+            f"another dspatch process has held the cache of {engine} for {LOCK_SECONDS} s.",
+            next=f"wait for it to end; if none runs, remove {folder / f'{engine}.lock'}",
+        ) from None
+
+
+def _kind(pin: Pin, source: SourceKind, repo: str | None, revision: str | None) -> str:
+    if source != "auto":
+        return source
+    if repo is not None or revision is not None:
+        return "git"
+    kinds = [s.kind for s in pin.sources]
+    return next((kind for kind in ("sdist", "wheel", "git") if kind in kinds), "git")
+
+
+def _source(pin: Pin, kind: str) -> Source:
+    for source in pin.sources:
+        if source.kind == kind:
+            return source
+    have = ", ".join(sorted({s.kind for s in pin.sources})) or "none"
+    raise UnknownRevisionError(
+        f"{pin.engine} {pin.rev} has no pinned {kind}.",
+        why=f"the pin names these sources: {have}",
+        next="choose another --source, or let --source auto choose",
+    )
+
+
+def _from_archive(
+    pin: Pin, bare: git.Repo, source: Source, progress: Progress | None
+) -> Checkout:
+    ref = f"refs/pristine/{source.kind}/{source.sha256}"
+    if bare.resolve(ref) is None:
+        path = download(
+            source.project, source.filename, source.sha256, size=source.size, progress=progress
+        )
+        members = archive.sdist_members if source.kind == "sdist" else archive.wheel_members
+        _import(bare, ref, f"{pin.engine} {pin.rev} ({source.kind})", lambda: members(path))
+    return _found(pin, bare, ref, source.kind, f"{source.filename} sha256:{source.sha256}")
+
+
+def _import(
+    bare: git.Repo, ref: str, message: str, members: Callable[[], Iterator[archive.Member]]
+) -> None:
+    """Write an archive's files as one commit; a ref names it only when all of them are there."""
+    changes = (
+        git.Change(
+            path=member.path,
+            data=member.link.encode() if member.link is not None else member.data,
+            mode="120000" if member.link is not None else git.FILE_MODES[member.mode],
+        )
+        for member in members()
+    )
+    staging = ref.replace("refs/pristine/", "refs/importing/")
+    commit = bare.write_commits(staging, None, [git.NewCommit(message=message, changes=changes)])
+    bare.set_ref(ref, commit[-1])
+    bare.delete_ref(staging)
+
+
+def _from_git(pin: Pin, bare: git.Repo, repo: str | None, revision: str) -> Checkout:
+    url = _location(repo) if repo else pin.repository
+    key = hashlib.sha256(url.encode()).hexdigest()[:16]
+    ref = f"refs/pristine/git/{key}/{_ref_part(revision)}"
+    fixed = re.fullmatch(r"[0-9a-f]{40}", revision) is not None
+    if not (fixed and bare.resolve(ref)):
+        try:
+            bare.fetch(url, revision, ref)
+        except GitError as error:
+            _explain(bare, ref, url, revision, error)
+    return _found(pin, bare, ref, "git", f"{url} {revision}")
+
+
+def _explain(bare: git.Repo, ref: str, url: str, revision: str, error: GitError) -> None:
+    """A failed fetch: fine when the revision was fetched before, otherwise an error that says which."""
+    missing = re.search(r"couldn't find remote ref|not our ref|no such remote ref", error.why, re.I)
+    if missing:
+        raise UnknownRevisionError(
+            f"{url} has no commit, tag or branch `{revision}`.",
+            why=error.why,
+            next="check the name with `git ls-remote`; commits are named by all 40 digits",
+        ) from None
+    if bare.resolve(ref) is None:
+        raise OfflineError(
+            f"`{revision}` of {url} could not be fetched, and the cache does not hold it.",
+            why=error.why,
+            next="use --source sdist, or --repo with a local clone",
+        ) from None
+
+
+def _location(repo: str) -> str:
+    path = Path(repo).expanduser()
+    return str(path.resolve()) if path.exists() else repo
+
+
+def _ref_part(revision: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_/-]|//+|/$|^/", "-", revision)
+
+
+def _found(pin: Pin, bare: git.Repo, ref: str, kind: str, origin: str) -> Checkout:
+    commit = bare.resolve(f"{ref}^{{commit}}")
+    tree = bare.resolve(f"{ref}^{{tree}}")
+    if commit is None or tree is None:
+        raise GitError(f"the cache lost {ref}.", next=f"remove {bare.path} and run the command again")
+    return Checkout(
+        engine=pin.engine, rev=pin.rev, source=kind, origin=origin, repo=bare, commit=commit, tree=tree
+    )

@@ -1,0 +1,104 @@
+"""A job's work tree: moved to the patched commit in one recoverable step, never over somebody's edits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dspatch import git
+from dspatch.errors import EditedTreeError
+from dspatch.files import disk_full_explained, folder_in_one_step
+
+PATCHED = "refs/dspatch/patched"
+PRISTINE = "refs/dspatch/pristine"
+# Set while the tree moves: a process killed in between leaves it, and the next one finishes the move.
+MOVING = "refs/dspatch/moving"
+
+
+def move(tree: Path, objects: git.Repo, *, pristine: str, commit: str, discard: bool = False) -> bool:
+    """Put the work tree at a commit; returns whether anything had to change.
+
+    Raises `EditedTreeError` when the tree holds edits or commits that are not dspatch's, unless
+    `discard`.
+    """
+    with disk_full_explained(tree.parent):
+        if not (tree / ".git" / "HEAD").exists():
+            _refuse_foreign(tree)
+            _create(tree, objects, pristine, commit)
+            return True
+        repo = git.Repo(tree)
+        _finish_interrupted_move(repo)
+        edited = edits(tree)
+        if edited and not discard:
+            raise _edited_error(tree, edited)
+        if not edited and repo.resolve("HEAD") == commit:
+            return False
+        _advance(repo, pristine, commit, clean=bool(edited))
+        return True
+
+
+def edits(tree: Path) -> list[str]:
+    """What somebody changed in the tree since dspatch wrote it: paths, and commits on top."""
+    repo = git.Repo(tree)
+    found = [f"{state.strip()} {path}" for path, state in sorted(repo.status().items())]
+    head, patched = repo.resolve("HEAD"), repo.resolve(PATCHED)
+    if head != patched:
+        found.insert(0, f"HEAD is {head}, dspatch left {patched}")
+    return found
+
+
+def head(tree: Path) -> str | None:
+    """The commit that a job's tree stands at, `None` without a tree."""
+    return git.Repo(tree).resolve("HEAD") if (tree / ".git" / "HEAD").exists() else None
+
+
+def _refuse_foreign(tree: Path) -> None:
+    if tree.exists() and any(tree.iterdir()):
+        raise EditedTreeError(
+            f"{tree} holds files that dspatch did not put there.",
+            why="it has no git directory of its own, so their history cannot be told",
+            next="move the folder away and run the command again",
+        )
+    if tree.exists():
+        tree.rmdir()
+
+
+def _create(tree: Path, objects: git.Repo, pristine: str, commit: str) -> None:
+    with folder_in_one_step(tree) as building:
+        building.rmdir()
+        repo = git.init_sharing(building, objects)
+        repo.set_ref("refs/heads/dspatch", commit)
+        repo.set_ref(PRISTINE, pristine)
+        repo.set_ref(PATCHED, commit)
+        repo.reset_hard(commit)
+
+
+def _advance(repo: git.Repo, pristine: str, commit: str, *, clean: bool) -> None:
+    repo.set_ref(MOVING, commit)
+    repo.reset_hard(commit)
+    if clean:
+        repo.run("clean", "--quiet", "-fd")
+    repo.set_ref(PRISTINE, pristine)
+    repo.set_ref(PATCHED, commit)
+    repo.delete_ref(MOVING)
+
+
+def _finish_interrupted_move(repo: git.Repo) -> None:
+    """Finish a move that was killed, provided that only files of that move are in between."""
+    target = repo.resolve(MOVING)
+    patched = repo.resolve(PATCHED)
+    if target is None or patched is None:
+        return
+    own = set(repo.changed_paths(patched, target))
+    if set(repo.status()) <= own:
+        repo.reset_hard(target)
+        repo.set_ref(PATCHED, target)
+    repo.delete_ref(MOVING)
+
+
+def _edited_error(tree: Path, edited: list[str]) -> EditedTreeError:
+    shown = edited[:8] + ([f"and {len(edited) - 8} more"] if len(edited) > 8 else [])
+    return EditedTreeError(
+        f"{tree} was edited since dspatch wrote it; it is left as it is.",
+        why="\n        ".join(shown),
+        next="save the edits (`git -C TREE diff > my.diff`), or drop them with --discard-edits",
+    )

@@ -1,0 +1,28 @@
+"""Suite-wide rules: no network for git, nothing outside the test's own folder, the same answers everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import support
+
+
+@pytest.fixture(autouse=True)
+def _isolated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every test gets a cache and a work folder of its own; e2e tests share one cache of downloads."""
+    monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "file")
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    if request.node.get_closest_marker("e2e") is None:
+        monkeypatch.setenv("DSPATCH_CACHE", str(tmp_path / "cache"))
+    else:
+        monkeypatch.setenv("DSPATCH_CACHE", str(support.shared_cache()))
+    monkeypatch.setenv("DSPATCH_WORK", str(tmp_path / "work"))
+
+
+@pytest.fixture
+def upstream() -> support.Upstream:
+    """A generated mini engine."""
+    return support.Upstream()

@@ -1,0 +1,179 @@
+"""Generated inputs that tests share: a mini engine, its archives, patch folders."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import tarfile
+import textwrap
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dspatch import archive, git
+from dspatch import series as series_module
+from dspatch.checkout import Checkout, cache_of
+from dspatch.series import Series
+
+PLATFORM = '''\
+"""Which backend a platform takes."""
+
+
+class CpuPlatform:
+    name = "cpu"
+
+    @classmethod
+    def backend(cls, use_mla: bool, use_sparse: bool) -> str:
+        # a comment that stays
+        if use_mla:
+            raise NotImplementedError("MLA is not supported on CPU.")
+        if use_sparse:
+            raise NotImplementedError("Sparse is not supported on CPU.")
+        return "CPU_ATTN"
+'''
+
+REGISTRY = '''\
+from enum import Enum
+
+
+class Backend(Enum):
+    CPU_ATTN = "mini.cpu_attn"
+    FLASH = (
+        "mini."
+        "flash"
+    )
+
+
+MODELS = {
+    "LlamaForCausalLM": ("llama", "LlamaForCausalLM"),
+    "DeepseekForCausalLM": ("deepseek", "DeepseekForCausalLM"),
+}
+'''
+
+TRAITS = '''\
+[refuses_mla]
+what = "the CPU platform refuses MLA"
+file = "mini/platform.py"
+symbol = "CpuPlatform.backend"
+contains = 'raise NotImplementedError("MLA is not supported on CPU.")'
+
+[has_registry]
+what = "backends are named by an enum"
+file = "mini/registry.py"
+symbol = "Backend"
+'''
+
+PATCH = '''\
+subject = "Serve MLA on CPU"
+reason = "The platform refuses it although a backend can be written."
+upstream = "never: a test"
+drop-when = "the platform no longer refuses"
+targets = ["cpu"]
+needs = ["refuses_mla"]
+
+[[file]]
+path = "mini/cpu_mla.py"
+template = "cpu_mla.py.j2"
+
+[[edit]]
+file = "mini/platform.py"
+symbol = "CpuPlatform.backend"
+verb = "replace"
+find = \'\'\'raise NotImplementedError("MLA is not supported on CPU.")\'\'\'
+text = \'\'\'return "CPU_MLA"\'\'\'
+
+[[edit]]
+file = "mini/registry.py"
+symbol = "Backend"
+verb = "insert-after"
+find = \'\'\'CPU_ATTN = "mini.cpu_attn"\'\'\'
+text = \'\'\'CPU_MLA = "mini.cpu_mla"\'\'\'
+when = ["has_registry"]
+'''
+
+TEMPLATE = '''\
+"""The backend."""
+
+<% for variant in variants %>
+# ${ variant.name }
+<% endfor %>
+REGISTERED = ${ traits.has_registry }
+'''
+
+
+@dataclass(kw_only=True)
+class Upstream:
+    """A mini engine of a few files; tests change `files` before they make an archive of it."""
+
+    version: str = "1.0"
+    files: dict[str, bytes] = field(
+        default_factory=lambda: {
+            "mini/__init__.py": b"",
+            "mini/platform.py": PLATFORM.encode(),
+            "mini/registry.py": REGISTRY.encode(),
+            "csrc/kernel.cpp": b"int answer() { return 42; }\n",
+            "run.sh": b"#!/bin/sh\n",
+        }
+    )
+
+    def sdist(self, folder: Path) -> Path:
+        """An sdist of the files, the same bytes every time."""
+        path = folder / f"mini-{self.version}.tar.gz"
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as tar:
+            for name, data in sorted(self.files.items()):
+                info = tarfile.TarInfo(f"mini-{self.version}/{name}")
+                info.size = len(data)
+                info.mode = 0o755 if name.endswith(".sh") else 0o644
+                tar.addfile(info, io.BytesIO(data))
+        path.write_bytes(gzip.compress(buffer.getvalue(), mtime=0))
+        return path
+
+    def checkout(self, folder: Path) -> Checkout:
+        """The pristine tree of the mini engine in a bare cache."""
+        members = archive.sdist_members(self.sdist(folder))
+        changes = tuple(
+            git.Change(path=m.path, data=m.data, mode=git.FILE_MODES[m.mode]) for m in members
+        )
+        with cache_of("mini") as repo:
+            commit = repo.write_commits(
+                f"refs/pristine/test/{self.version}", None,
+                [git.NewCommit(message=f"mini {self.version}", changes=changes)],
+            )[0]  # fmt: skip
+        tree = repo.resolve(f"{commit}^{{tree}}")
+        assert tree is not None
+        return Checkout(
+            engine="mini", rev=self.version, source="sdist", origin="test",
+            repo=repo, commit=commit, tree=tree,
+        )  # fmt: skip
+
+
+def patch_folders(root: Path, patches: dict[str, str] | None = None, traits: str = TRAITS) -> Series:
+    """Write patch folders and templates of the mini engine, and read them back."""
+    patches = {"cpu-mla": PATCH} if patches is None else patches
+    folder = root / "patches" / "mini"
+    templates = root / "templates" / "mini"
+    templates.mkdir(parents=True, exist_ok=True)
+    (templates / "cpu_mla.py.j2").write_text(TEMPLATE)
+    for name, text in patches.items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "patch.toml").write_text(text)
+    (folder / "traits.toml").write_text(traits)
+    (folder / "series").write_text("".join(f"{name}\n" for name in patches))
+    return load_series(root)
+
+
+def load_series(root: Path) -> Series:
+    """Read the mini engine's series."""
+    return series_module.load("mini", root / "patches", root / "templates")
+
+
+def shared_cache() -> Path:
+    """The one folder of downloads and environments that real-engine tests keep between runs."""
+    given = os.environ.get("DSPATCH_TEST_CACHE")
+    return Path(given) if given else Path.home() / ".cache" / "dspatch-tests"
+
+
+def dedent(text: str) -> str:
+    """A triple-quoted block without its indentation."""
+    return textwrap.dedent(text).lstrip("\n")
