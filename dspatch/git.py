@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -122,20 +122,13 @@ class Repo:
         """The bytes of a blob."""
         return self._execute(["cat-file", "blob", oid], None, None)
 
-    def blobs(self, oids: Iterable[str]) -> Iterator[bytes]:
-        """The bytes of many blobs, in the order asked, from one process."""
-        with tempfile.TemporaryFile() as names, tempfile.TemporaryFile() as content:
-            names.write("".join(f"{oid}\n" for oid in oids).encode())
-            names.seek(0)
-            self._git.execute(
-                ["git", "cat-file", "--batch"], istream=names, output_stream=content, env=_ENVIRONMENT
-            )
-            content.seek(0)
-            while header := content.readline():
-                if not header.split()[-1].isdigit():
-                    raise GitError(f"object {header.decode().strip()} in {self.path}.")
-                yield content.read(int(header.split()[-1]))
-                content.read(1)
+    @contextmanager
+    def reading(self) -> Iterator[Callable[[str], bytes]]:
+        """A reader of many blobs by id, through one `git cat-file --batch` that ends with the block."""
+        try:
+            yield lambda oid: bytes(self._git.get_object_data(oid)[3])
+        finally:
+            self._git.clear_cache()
 
     def diff(self, old: str, new: str) -> str:
         """The diff of two trees as `git am` and `git apply` take it."""

@@ -1,0 +1,90 @@
+"""What a person sees: tables and progress on a terminal, plain lines when piped, one object with --json."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from dspatch.fetch import Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class Console:
+    """Where output goes; `as_json` keeps stdout for one JSON object, and notes for nobody."""
+
+    as_json: bool = False
+
+    @property
+    def lively(self) -> bool:
+        """Whether progress is worth showing: stderr is a terminal and nobody asked for JSON."""
+        return sys.stderr.isatty() and not self.as_json
+
+    def note(self, text: str) -> None:
+        """A line about what is going on; it goes to stderr, so that stdout holds results only."""
+        if not self.as_json:
+            click.echo(text, err=True)
+
+    def say(self, text: str) -> None:
+        """A line of the result."""
+        if not self.as_json:
+            click.echo(text)
+
+    def result(self, value: Any) -> None:
+        """The whole result, printed with --json only."""
+        if self.as_json:
+            click.echo(json.dumps(value, indent=2, sort_keys=True, default=_plain))
+
+    def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table with aligned columns; a column's last cell is never cut."""
+        if self.as_json or not rows:
+            return
+        widths = [max(len(row[i]) for row in [headers, *rows]) for i in range(len(headers))]
+        widths[-1] = 0
+        for number, row in enumerate([headers, *rows]):
+            line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            click.echo(click.style(line.rstrip(), bold=number == 0))
+
+    @contextmanager
+    def progress(self, what: str) -> Iterator[Progress]:
+        """A callback for a download's progress: a bar on a terminal, otherwise silence."""
+        if not self.lively:
+            yield lambda done, total: None
+            return
+        from rich.console import Console as RichConsole
+        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        with RichProgress(*columns, console=RichConsole(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """A spinner for a stage whose length nobody knows; a plain note when piped."""
+        if not self.lively:
+            self.note(what)
+            yield
+            return
+        from rich.console import Console as RichConsole
+
+        with RichConsole(stderr=True).status(what):
+            yield
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, frozenset | set | tuple):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -1,0 +1,94 @@
+"""The options that commands share, with their completions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+ENGINES = ("vllm", "lmdeploy")
+TARGETS = ("cpu", "cuda")
+
+
+def _complete_rev(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from dspatch import pins
+
+    found = pins.pinned(ctx.params.get("engine") or "vllm")
+    return [CompletionItem(pin.rev) for pin in found if pin.rev.startswith(incomplete)]
+
+
+def _complete_variant(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from dspatch import variants
+
+    return [CompletionItem(name) for name in variants.names() if name.startswith(incomplete)]
+
+
+def _complete_engine(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in ENGINES if name.startswith(incomplete)]
+
+
+engine = click.option(
+    "--engine", metavar="NAME", shell_complete=_complete_engine, help="Engine: vllm or lmdeploy."
+)
+rev = click.option(
+    "--rev",
+    metavar="REV",
+    shell_complete=_complete_rev,
+    help="Pinned release (v0.27.1), or with --repo or --source git any commit, tag or branch.",
+)
+target = click.option(
+    "--target",
+    type=click.Choice(TARGETS),
+    default="cpu",
+    show_default=True,
+    help="Where the wheel will run.",
+)
+variant = click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=_complete_variant,
+    help="Model to serve; repeatable. Without it: the whole DeepSeek family.",
+)
+as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+source = click.option(
+    "--source",
+    type=click.Choice(["auto", "git", "sdist", "wheel"]),
+    default="auto",
+    show_default=True,
+    help="Where the pinned source is taken from; auto says which it took.",
+)
+repo = click.option(
+    "--repo", metavar="URL|PATH", help="Take the revision from this git repository: a fork or a clone."
+)
+base = click.option(
+    "--base",
+    metavar="REV",
+    help="Pinned release whose compiled members serve a revision that is no release.",
+)
+discard = click.option(
+    "--discard-edits", is_flag=True, help="Drop edits made by hand in the job's tree."
+)
+
+
+def job(command: Command) -> Command:
+    """--engine, --rev, --target, --variant, --json: which job is meant."""
+    for option in reversed((engine, rev, target, variant, as_json)):
+        command = option(command)
+    return command
+
+
+def sources(command: Command) -> Command:
+    """--source, --repo, --base: where the source comes from."""
+    for option in reversed((source, repo, base)):
+        command = option(command)
+    return command

@@ -1,0 +1,167 @@
+"""`dspatch apply` and `unapply`: a job's tree with the series on top, or without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dspatch import apply, checkout, paths, receipt, series, worktree
+from dspatch.apply import PatchedTree
+from dspatch.checkout import Checkout, cache_of
+from dspatch.console import Console
+from dspatch.errors import NoJobError
+from dspatch.git import Repo
+from dspatch.job import Job, remember
+from dspatch.pins import Pin
+from dspatch.stages.request import Request, Resolved, resolve
+from dspatch.variants import Variant
+
+
+@dataclass(frozen=True, kw_only=True)
+class Applied:
+    """A job whose tree is patched; `changed` says whether the tree had to be touched."""
+
+    job: Job
+    pin: Pin
+    variants: tuple[Variant, ...]
+    tree: PatchedTree
+    changed: bool
+
+
+def compute(request: Request, console: Console) -> tuple[Resolved, PatchedTree]:
+    """Fetch, render and apply in git objects only; no job folder is touched."""
+    resolved = resolve(request)
+    with console.progress(f"fetching {request.engine} {request.rev}") as progress:
+        pristine = checkout.checkout(
+            resolved.pin,
+            source=request.source,
+            repo=request.repo,
+            revision=resolved.revision,
+            progress=progress,
+        )
+    console.note(f"source: {pristine.source}, {pristine.origin}")
+    patches = load_series(request.engine)
+    tree = apply.apply_series(
+        patches, pristine, target=request.target, variants=resolved.variants
+    )
+    return resolved, tree
+
+
+def load_series(engine: str) -> series.Series:
+    """The series that ships with dspatch."""
+    return series.load(engine, paths.data("patches"), paths.data("templates"))
+
+
+def run(request: Request, console: Console, *, discard_edits: bool = False) -> Applied:
+    """Apply the series in a job's own tree, all or nothing."""
+    resolved, tree = compute(request, console)
+    job = resolved.job
+    with job.locked():
+        changed = worktree.move(
+            job.tree,
+            tree.checkout.repo,
+            pristine=tree.checkout.commit,
+            commit=tree.commit,
+            discard=discard_edits,
+        )
+        receipt.write(job, "apply", _receipt(resolved, tree))
+        remember(job)
+    return Applied(
+        job=job, pin=resolved.pin, variants=resolved.variants, tree=tree, changed=changed
+    )
+
+
+def again(job: Job, console: Console) -> Applied:
+    """The applied job as its receipt tells it, computed again from the same request."""
+    request = receipt.require(job, "apply")["request"]
+    request = Request(**{**request, "variants": tuple(request["variants"])})
+    return run(request, console)
+
+
+def undo(job: Job, *, discard_edits: bool = False) -> bool:
+    """Take the series off a job's tree; returns whether anything had to change."""
+    content = receipt.require(job, "apply")
+    with job.locked(), cache_of(job.id.engine) as repo:
+        pristine = content["checkout"]["commit"]
+        if repo.resolve(f"{pristine}^{{commit}}") is None:
+            raise NoJobError(
+                f"the cache no longer holds the pristine tree of {job.id}.",
+                next=f"dspatch apply --engine {job.id.engine} --rev {job.id.rev}",
+            )
+        changed = worktree.move(
+            job.tree, repo, pristine=pristine, commit=pristine, discard=discard_edits
+        )
+        job.receipt("apply").unlink(missing_ok=True)
+    return changed
+
+
+def _receipt(resolved: Resolved, tree: PatchedTree) -> dict[str, Any]:
+    return {
+        "request": asdict(resolved.request),
+        "checkout": checkout_facts(tree.checkout),
+        "patched": {"commit": tree.commit, "tree": tree.tree},
+        "series": [
+            {"patch": item.patch.name, "status": item.status, "why": item.why} for item in tree.plan
+        ],
+        "patches": [asdict(patch) for patch in tree.patches],
+        "variants": [variant.name for variant in resolved.variants],
+    }
+
+
+def checkout_facts(pristine: Checkout) -> dict[str, str]:
+    """A checkout as receipts and `--json` tell it."""
+    return {
+        "source": pristine.source,
+        "origin": pristine.origin,
+        "commit": pristine.commit,
+        "tree": pristine.tree,
+    }
+
+
+def statistics(tree: PatchedTree) -> list[dict[str, Any]]:
+    """What each patch did: files, lines added and removed, and every hunk's place."""
+    return [
+        {"patch": patch.name, "subject": patch.subject, **diff_statistics(tree.diff(patch))}
+        for patch in tree.patches
+    ]
+
+
+def diff_statistics(diff: str) -> dict[str, Any]:
+    """Files, lines and hunks of a diff."""
+    from unidiff import PatchSet
+
+    parsed = PatchSet(diff)
+    return {
+        "added": parsed.added,
+        "removed": parsed.removed,
+        "files": [
+            {
+                "path": file.path,
+                "new": file.is_added_file,
+                "added": file.added,
+                "removed": file.removed,
+                "hunks": [
+                    {
+                        "at": hunk.target_start,
+                        "lines": hunk.target_length,
+                        "added": hunk.added,
+                        "removed": hunk.removed,
+                        "within": hunk.section_header,
+                    }
+                    for hunk in file
+                ],
+            }
+            for file in parsed
+        ],
+    }
+
+
+def edited(job: Job) -> Sequence[str]:
+    """Edits in a job's tree that are not dspatch's."""
+    return worktree.edits(job.tree) if worktree.head(job.tree) else []
+
+
+def repository(job: Job) -> Repo:
+    """The git repository of a job's tree."""
+    return Repo(job.tree)

@@ -1,0 +1,207 @@
+"""`dspatch build-wheel`: the wheel of a job's patched tree, kept by the hash of all that goes into it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dspatch import pins, receipt, worktree
+from dspatch.checkout import cache_of, checkout
+from dspatch.console import Console
+from dspatch.errors import EditedTreeError
+from dspatch.files import sha256
+from dspatch.git import EPOCH, Entry, Repo
+from dspatch.index import download
+from dspatch.job import Job
+from dspatch.pins import Base, Pin
+from dspatch.stages.apply import load_series
+from dspatch.wheel.names import WheelName, overlay_version
+from dspatch.wheel.native import refuse_native
+from dspatch.wheel.overlay import build_overlay
+from dspatch.wheel.plan import Accepted, Ancestor, OverlayPlan, PatchRecord
+
+# Raise when the same inputs would give other bytes than before.
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A job's wheel; `cached` says that it was there already."""
+
+    job: Job
+    path: Path
+    sha256: str
+    version: str
+    base: Base
+    cached: bool
+    receipt: Mapping[str, Any]
+
+
+class TreeBytes(Mapping[str, bytes]):
+    """The files of a git tree by path; bytes are read when they are asked for."""
+
+    def __init__(self, entries: Mapping[str, Entry], read: Callable[[str], bytes]) -> None:
+        self._entries = entries
+        self._read = read
+
+    def __getitem__(self, path: str) -> bytes:
+        return self._read(self._entries[path].blob)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def run(job: Job, console: Console) -> Built:
+    """Build the overlay wheel of a job. Raises `NoJobError` before `apply`, `EditedTreeError` after edits."""
+    content = receipt.require(job, "apply")
+    _refuse_edits(job)
+    pin = pins.load(job.id.engine, content["request"]["base"] or content["request"]["rev"])
+    base = pins.base_for(pin, job.id.target)
+    digest = _digest(content, base)
+    with job.locked():
+        kept = _kept(job, base, digest)
+        if kept is not None:
+            console.note(f"wheel: {kept.path.name} is up to date")
+            return kept
+        with console.progress(f"fetching {base.filename}") as progress:
+            base_path = download(
+                base.project, base.filename, base.sha256, size=base.size, progress=progress
+            )
+        with console.working(f"building the overlay on {base.filename}"):
+            return _build(job, content, pin, base, base_path, digest)
+
+
+def _refuse_edits(job: Job) -> None:
+    edited = worktree.edits(job.tree) if worktree.head(job.tree) else ["the tree is gone"]
+    if edited:
+        raise EditedTreeError(
+            f"{job.tree} is not as `dspatch apply` left it.",
+            why="\n        ".join(edited[:8]),
+            next="a wheel holds only what its receipt names: save the edits as a patch, or run"
+            " `dspatch apply --discard-edits`",
+        )
+
+
+def _digest(content: Mapping[str, Any], base: Base) -> str:
+    """Everything that the wheel's bytes depend on, as one hash."""
+    accepted = [[a.path, a.reason] for a in base.accepted]
+    inputs = [
+        FORMAT,
+        content["checkout"]["tree"],
+        content["patched"]["tree"],
+        [[p["name"], p["sha256"]] for p in content["patches"]],
+        base.sha256,
+        accepted,
+        epoch(),
+    ]
+    return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
+
+
+def epoch() -> int:
+    """SOURCE_DATE_EPOCH, or the date that every tree of dspatch has; seconds."""
+    return int(os.environ.get("SOURCE_DATE_EPOCH", EPOCH))
+
+
+def _kept(job: Job, base: Base, digest: str) -> Built | None:
+    found = receipt.read(job, "build-wheel")
+    if found is None or found.get("inputs") != digest:
+        return None
+    path = job.dist / str(found["wheel"]["path"])
+    if not path.is_file() or sha256(path) != found["wheel"]["sha256"]:
+        return None
+    return _built(job, path, base, found, cached=True)
+
+
+def _build(
+    job: Job, content: Mapping[str, Any], pin: Pin, base: Base, base_path: Path, digest: str
+) -> Built:
+    _check_native(content, pin)
+    with cache_of(job.id.engine) as repo, repo.reading() as read:
+        pristine = TreeBytes(repo.entries(content["checkout"]["tree"]), read)
+        patched = repo.entries(content["patched"]["tree"])
+        changed = repo.changed_paths(content["checkout"]["tree"], content["patched"]["tree"])
+        plan = OverlayPlan(
+            base=base_path,
+            source=pristine,
+            changes={path: read(patched[path].blob) if path in patched else None for path in changed},
+            name=pins.engine(pin.engine).package,
+            version=overlay_version(str(WheelName.parse(base.filename).version), base.target, digest),
+            accepted=tuple(Accepted(path=a.path, reason=a.reason) for a in base.accepted),
+            patches=_records(job, content, repo),
+            ancestors=_ancestors(pin, content),
+            version_file=pins.engine(pin.engine).version_file,
+            epoch=epoch(),
+        )
+        overlay = build_overlay(plan, job.dist)
+    written = receipt.write(
+        job,
+        "build-wheel",
+        {"inputs": digest, "base": asdict(base), "patched": content["patched"], "wheel": overlay.as_dict()},
+    )
+    return _built(job, overlay.path, base, written, cached=False)
+
+
+def _check_native(content: Mapping[str, Any], pin: Pin) -> None:
+    """A git revision may not differ from its base release in what the base wheel holds compiled."""
+    if content["request"]["base"] is None:
+        return
+    release = checkout(pin)
+    differs = release.repo.changed_paths(release.tree, content["checkout"]["tree"])
+    refuse_native(differs, ())
+
+
+def _records(job: Job, content: Mapping[str, Any], repo: Repo) -> tuple[PatchRecord, ...]:
+    series = load_series(job.id.engine)
+    reasons = {patch.name: patch.reason for patch in series.patches}
+    return tuple(
+        PatchRecord(
+            name=patch["name"],
+            subject=patch["subject"],
+            reason=reasons.get(patch["name"], ""),
+            upstream=patch["upstream"],
+            sha256=patch["sha256"],
+            diff=repo.diff(f"{patch['commit']}^", patch["commit"]),
+        )
+        for patch in content["patches"]
+    )
+
+
+def _ancestors(pin: Pin, content: Mapping[str, Any]) -> tuple[Ancestor, ...]:
+    """What the overlay's Python comes from, as its pedigree names it."""
+    kind = content["checkout"]["source"]
+    source = pin.source(kind)
+    name = pins.engine(pin.engine).package
+    if source is None or kind == "git":
+        origin = content["checkout"]["origin"].split(" ")[0]
+        return (
+            Ancestor(project=name, version=pin.version, filename=content["checkout"]["commit"], url=origin),
+        )
+    return (
+        Ancestor(
+            project=source.project,
+            version=pin.version,
+            filename=source.filename,
+            sha256=source.sha256,
+        ),
+    )
+
+
+def _built(job: Job, path: Path, base: Base, content: Mapping[str, Any], *, cached: bool) -> Built:
+    wheel = content["wheel"]
+    return Built(
+        job=job,
+        path=path,
+        sha256=wheel["sha256"],
+        version=wheel["version"],
+        base=base,
+        cached=cached,
+        receipt=content,
+    )
