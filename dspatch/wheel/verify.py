@@ -1,0 +1,105 @@
+"""Verify that a wheel is what its file name, its record, its pedigree and its base wheel say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dspatch.errors import UnsafeArchiveError, WheelError, WheelVerifyError
+from dspatch.wheel import checks
+from dspatch.wheel.base import OpenWheel, open_wheel
+from dspatch.wheel.checks import Fault
+
+Check = Callable[[OpenWheel], Iterable[Fault]]
+# In the order of trust: what the later ones read, the earlier ones have checked.
+CHECKS: dict[str, Check] = {
+    "record": checks.record,
+    "identity": checks.identity,
+    "requirements": checks.requirements,
+    "version": checks.version,
+    "pedigree": checks.pedigree,
+}
+_SHOWN = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckResult:
+    """One check's name and the faults it found; none means passed."""
+
+    name: str
+    faults: tuple[Fault, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the check found no fault."""
+        return not self.faults
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """What the checks found in one wheel."""
+
+    wheel: Path
+    results: tuple[CheckResult, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check found a fault."""
+        return all(result.passed for result in self.results)
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """All faults, in the checks' order."""
+        return tuple(fault for result in self.results for fault in result.faults)
+
+    def as_dict(self) -> dict[str, object]:
+        """The verification as `--json` prints it."""
+        results = [{**asdict(result), "passed": result.passed} for result in self.results]
+        return {"wheel": self.wheel.name, "passed": self.passed, "checks": results}
+
+
+def verify(wheel: Path, base: Path | None = None) -> Verification:
+    """Verify a wheel, with `base` also against its base wheel, and return what was checked.
+
+    Raises `WheelVerifyError` naming members, expected and got when any check finds a fault.
+    """
+    verification = inspect(wheel, base)
+    faults = verification.faults
+    if not faults:
+        return verification
+    lines = [str(fault) for fault in faults[:_SHOWN]]
+    if len(faults) > _SHOWN:
+        lines.append(f"… and {len(faults) - _SHOWN} more")
+    raise WheelVerifyError(
+        f"{wheel.name} is not what it says: {len(faults)} faults.",
+        why="\n        ".join(lines),
+        next="do not install it; build it again from its pin",
+    )
+
+
+def inspect(wheel: Path, base: Path | None = None) -> Verification:
+    """Run every check and return what each found, faults or not; raises for a missing file only."""
+    results: list[CheckResult] = []
+    try:
+        with open_wheel(wheel) as opened:
+            results.append(CheckResult(name="archive", faults=()))
+            results += [_run(name, check, opened) for name, check in CHECKS.items()]
+            if base is not None:
+                with open_wheel(base) as original:
+                    results.append(_run("base", checks.against(original), opened))
+    except (WheelError, UnsafeArchiveError) as error:
+        results.append(_broken("base" if results else "archive", error))
+    return Verification(wheel=wheel, results=tuple(results))
+
+
+def _run(name: str, check: Check, opened: OpenWheel) -> CheckResult:
+    try:
+        return CheckResult(name=name, faults=tuple(check(opened)))
+    except WheelError as error:
+        return _broken(name, error)
+
+
+def _broken(name: str, error: WheelError | UnsafeArchiveError) -> CheckResult:
+    fault = Fault(member=error.what, expected="a readable wheel", got=error.why)
+    return CheckResult(name=name, faults=(fault,))
