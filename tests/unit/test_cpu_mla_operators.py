@@ -283,9 +283,7 @@ def test_chunked_prefill_equals_full_head_attention(
         piece = ops.attention_with_lse(q, k, v, dims.scale, causal=False)
         out, lse = ops.merge_attention(out, lse, *piece)
     for position in range(new):
-        want = full_heads(
-            dims, q[position], pages.latents[0][: context + position + 1], weight
-        )
+        want = full_heads(dims, q[position], pages.latents[0][: context + position + 1], weight)
         torch.testing.assert_close(out[position], want, rtol=1e-10, atol=1e-12)
     latents = reference.read_latents(pages.cache, pages.table[0], total)
     twin = reference.full_head_attention(q, latents, weight, dims.scale, dims.value)
@@ -310,8 +308,14 @@ def test_merge_of_a_long_chain_keeps_fp32(ops: ModuleType) -> None:
 PLANTED = {
     "mask on the wrong side": ("positions > last", "positions < last"),
     "page order lost": ("positions // block_size]", "(positions // block_size).flip(0)]"),
-    "rope columns read as values": ("part_out[..., :kv_lora_rank]", "part_out[..., -kv_lora_rank:]"),
-    "parts averaged, not merged": ("torch.softmax(part_lse, dim=1)", "torch.full_like(part_lse, 0.5)"),
+    "rope columns read as values": (
+        "part_out[..., :kv_lora_rank]",
+        "part_out[..., -kv_lora_rank:]",
+    ),
+    "parts averaged, not merged": (
+        "torch.softmax(part_lse, dim=1)",
+        "torch.full_like(part_lse, 0.5)",
+    ),
     "scale forgotten": ("scale=scale", "scale=1.0"),
     "padding written": ("slot_mapping >= 0", "slot_mapping >= -1"),
     "causal mask dropped": ("is_causal=causal", "is_causal=False"),
@@ -331,7 +335,15 @@ def test_planted_fault_is_caught(
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(compile(source.replace(right, wrong), "faulty.py", "exec"), module.__dict__)
     with pytest.raises((AssertionError, RuntimeError, IndexError)):
-        torch.manual_seed(5)
-        check_decode(module, Dims(), [1500, 3, 40], block_size=16, threads=2)
-        test_chunked_prefill_equals_full_head_attention(module, reference, Dims(), 130, 40)
-        test_write_skips_padding_and_leaves_other_rows(module, reference)
+        check_every_operator(module, reference)
+
+
+def check_every_operator(ops: ModuleType, reference: ModuleType) -> None:
+    torch.manual_seed(5)
+    check_decode(ops, Dims(), [1500, 3, 40], block_size=16, threads=2)
+    test_chunked_prefill_equals_full_head_attention(ops, reference, Dims(), 130, 40)
+    test_write_skips_padding_and_leaves_other_rows(ops, reference)
+
+
+def test_right_operators_pass_what_faults_must_fail(ops: ModuleType, reference: ModuleType) -> None:
+    check_every_operator(ops, reference)
