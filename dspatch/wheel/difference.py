@@ -71,5 +71,5 @@ def _explain(difference: Difference, accepted: tuple[Accepted, ...]) -> Differen
     for rule in accepted:
         if fnmatchcase(difference.path, rule.path):
             drop = rule.drop and difference.kind == "base-only"
-            return replace(difference, reason=rule.reason, drop=drop)
+            return replace(difference, rule=rule.path, reason=rule.reason, drop=drop)
     return difference

@@ -85,7 +85,7 @@ def object_needs(path: Path, name: str = "", brought: Iterable[str] = ()) -> Nee
 
 
 def provided_versions(library: Path) -> dict[str, Version]:
-    """The highest version of each family that a library defines: GLIBCXX and CXXABI in libstdc++."""
+    """The highest version of each family that a library defines, such as libstdc++'s GLIBCXX."""
     from elftools.elf.gnuversions import GNUVerDefSection
 
     with library.open("rb") as stream:

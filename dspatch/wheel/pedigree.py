@@ -11,6 +11,9 @@ from typing import Any, get_args
 from dspatch.errors import WheelError
 from dspatch.wheel.plan import Change, MemberChange
 
+# A removed member is no component of the wheel; it is told as a property of the whole.
+_REMOVED = "dspatch:removed:"
+
 
 @dataclass(frozen=True, kw_only=True)
 class StatedPatch:
@@ -46,7 +49,7 @@ def read_pedigree(data: bytes) -> Pedigree:
         overlay = document["metadata"]["component"]
         properties = [(item["name"], item["value"]) for item in overlay.get("properties", [])]
         changes = [_change(item) for item in overlay.get("components", [])]
-        changes += [_removed(value) for name, value in properties if name == "dspatch:removed"]
+        changes += [_removed(*item) for item in properties if item[0].startswith(_REMOVED)]
         return Pedigree(
             name=overlay["name"],
             version=overlay["version"],
@@ -75,8 +78,9 @@ def _change(item: Mapping[str, Any]) -> MemberChange:
     )
 
 
-def _removed(path: str) -> MemberChange:
-    return MemberChange(path=path, change="removed")
+def _removed(name: str, patches: str) -> MemberChange:
+    path = name.removeprefix(_REMOVED)
+    return MemberChange(path=path, change="removed", patches=tuple(patches.split()))
 
 
 def _patches(pedigree: Mapping[str, Any], properties: Mapping[str, str]) -> tuple[StatedPatch, ...]:

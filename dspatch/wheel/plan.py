@@ -32,10 +32,11 @@ class Accepted:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A file that is not the same in the base wheel and in the pinned source."""
+    """A file that is not the same in base wheel and pinned source; `rule` is what accepted it."""
 
     path: str
     kind: DifferenceKind
+    rule: str = ""
     reason: str = ""
     drop: bool = False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -156,9 +157,12 @@ def _facts(
         yield Property(name=f"dspatch:patch:{at:03}:upstream", value=patch.upstream)
     for change in changes:
         if change.change == "removed":
-            yield Property(name="dspatch:removed", value=change.path)
-    for item in differences:
-        value = f"{item.kind} {item.path}: {item.reason}"
+            yield Property(name=f"dspatch:removed:{change.path}", value=" ".join(change.patches))
+    # By rule: a CUDA build packs two thousand files of other projects beside the source's own.
+    for (kind, rule, reason), count in Counter(
+        (item.kind, item.rule, item.reason) for item in differences
+    ).items():
+        value = f"{kind} {rule} ({count} files): {reason}"
         yield Property(name="dspatch:accepted-difference", value=value)
     for rewrite in rewrites:
         value = f"{rewrite.file}: {rewrite.old!r} became {rewrite.new!r}"
