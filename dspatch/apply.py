@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dspatch import edits, render, treefiles
+from dspatch import edits, paths, render, treefiles
 from dspatch.checkout import Checkout, cache_of
 from dspatch.errors import DspatchError, PatchConflictError
+from dspatch.files import write_atomically
 from dspatch.git import Change, NewCommit
-from dspatch.series import EditSpec, NewFile, Patch, Planned, Series, holds
+from dspatch.series import EditSpec, NewFile, Patch, Planned, Series, digest_of, holds
 from dspatch.traits import Traits
 from dspatch.treefiles import TreeFiles
 
 if TYPE_CHECKING:
     from dspatch.variants import Variant
+
+# The modules whose code decides what a patched tree looks like.
+_CODE = ("apply", "astfind", "edits", "git", "render", "series", "traits")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +57,21 @@ def apply_series(
 ) -> PatchedTree:
     """Render and apply the patches that this checkout needs; nothing but git objects is written.
 
-    Raises `PatchConflictError` that names every patch that does not apply.
+    The result is kept by the hash of all that it depends on. Raises `PatchConflictError` that names
+    every patch that does not apply.
     """
+    memory = paths.cache() / "applied" / f"{_inputs(series, checkout, target, variants)}.json"
+    kept = _recall(memory, series, checkout)
+    if kept is not None:
+        return kept
+    tree = _apply(series, checkout, target, variants)
+    _remember(memory, tree)
+    return tree
+
+
+def _apply(
+    series: Series, checkout: Checkout, target: str, variants: Sequence[Variant]
+) -> PatchedTree:
     files = treefiles.of_tree(checkout.repo, checkout.tree)
     facts = Traits(series.traits, files.read)
     plan = series.plan(facts, target, [variant.families for variant in variants])
@@ -70,6 +89,48 @@ def apply_series(
         for patch, oid, commit in zip(chosen, ids, commits, strict=True)
     )
     return PatchedTree(checkout=checkout, commit=head, tree=tree, plan=plan, patches=applied)
+
+
+def _inputs(
+    series: Series, checkout: Checkout, target: str, variants: Sequence[Variant]
+) -> str:
+    """One hash over everything that the patched tree is a function of, dspatch's own code included."""
+    code = [paths.PACKAGE / f"{name}.py" for name in _CODE]
+    models = [f"{variant.name} {variant!r}" for variant in variants]
+    inputs = [checkout.commit, series.digest, target, models, digest_of(code)]
+    return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
+
+
+def _remember(memory: Path, tree: PatchedTree) -> None:
+    content = {
+        "commit": tree.commit,
+        "tree": tree.tree,
+        "plan": [(item.patch.name, item.status, item.why) for item in tree.plan],
+        "patches": [asdict(patch) for patch in tree.patches],
+    }
+    write_atomically(memory, json.dumps(content).encode())
+
+
+def _recall(memory: Path, series: Series, checkout: Checkout) -> PatchedTree | None:
+    """The tree that the same inputs gave before, provided that git still holds it."""
+    try:
+        content = json.loads(memory.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    if checkout.repo.resolve(f"{content['commit']}^{{tree}}") != content["tree"]:
+        return None
+    return PatchedTree(
+        checkout=checkout,
+        commit=content["commit"],
+        tree=content["tree"],
+        plan=tuple(
+            Planned(patch=series.patch(name), status=status, why=why)
+            for name, status, why in content["plan"]
+        ),
+        patches=tuple(
+            AppliedPatch(**{**patch, "paths": tuple(patch["paths"])}) for patch in content["patches"]
+        ),
+    )
 
 
 def _applied(series: Series, patch: Patch, oid: str, commit: NewCommit) -> AppliedPatch:

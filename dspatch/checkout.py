@@ -12,7 +12,7 @@ from typing import Literal
 
 from filelock import FileLock, Timeout
 
-from dspatch import archive, git, paths
+from dspatch import archive, git, paths, pins
 from dspatch.errors import GitError, LockedError, OfflineError, UnknownRevisionError
 from dspatch.files import disk_full_explained
 from dspatch.fetch import Progress
@@ -81,9 +81,11 @@ def _kind(pin: Pin, source: SourceKind, repo: str | None, revision: str | None) 
 
 
 def _source(pin: Pin, kind: str) -> Source:
-    for source in pin.sources:
-        if source.kind == kind:
-            return source
+    of_kind = [source for source in pin.sources if source.kind == kind]
+    # All wheels of a release hold the same Python; the one that is a base here is fetched anyway.
+    bases = {base.filename for base in pin.bases if not pins.misfits(base)}
+    if of_kind:
+        return min(of_kind, key=lambda source: source.filename not in bases)
     have = ", ".join(sorted({s.kind for s in pin.sources})) or "none"
     raise UnknownRevisionError(
         f"{pin.engine} {pin.rev} has no pinned {kind}.",

@@ -31,7 +31,9 @@ _ENVIRONMENT = {
     "LC_ALL": "C",
 }
 _SETTINGS = ("core.autocrlf=false", "core.safecrlf=false", "core.quotePath=false",
-             "core.fsmonitor=false", "gc.auto=0", "advice.detachedHead=false")
+             "core.fsmonitor=false", "gc.auto=0", "advice.detachedHead=false",
+             # A pristine tree is written once and read often: light compression, no delta search.
+             "core.compression=1", "pack.compression=1", "pack.depth=0", "fastimport.unpackLimit=1000")
 
 
 @dataclass(frozen=True, kw_only=True)
