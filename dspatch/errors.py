@@ -194,6 +194,12 @@ class CheckpointError(DspatchError):
     exit_code = 52
 
 
+class NoGpuError(DspatchError):
+    """A stage needs an NVIDIA GPU and there is none."""
+
+    exit_code = 53
+
+
 class ConformanceError(DspatchError):
     """The engine does not compute what the oracle computes."""
 

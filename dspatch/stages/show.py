@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from dspatch.pins import Pin
     from dspatch.stages.apply import Applied
     from dspatch.stages.build import Built
+    from dspatch.stages.pipeline import Done
+    from dspatch.stages.prove import Proven
     from dspatch.stages.request import Resolved
     from dspatch.wheel.verify import Verification
 
@@ -93,6 +95,42 @@ def built(done: Built, console: Console) -> None:
     console.say(f"  {wheel['name']} {done.version}, {size:.1f} MB, sha256 {done.sha256}")
     console.say(f"  base {done.base.filename}: {wheel['raw_members']} members as they were")
     console.result({"job": str(done.job.id), "cached": done.cached, "path": done.path, **done.receipt})
+
+
+def proven(done: Proven, console: Console) -> None:
+    """The report, then the error that it amounts to when a check failed."""
+    from dspatch.conformance import render, selftest
+    from dspatch.stages.prove import check
+
+    if done.selftest is not None:
+        console.rich(selftest.as_table(done.selftest))
+    console.rich(render.as_table(done.report))
+    console.say(f"report: {', '.join(relative(path) for path in done.files)}")
+    whole = done.selftest.as_dict() if done.selftest else done.report.as_dict()
+    console.result({"job": str(done.job.id), "report": whole, "files": done.files})
+    check(done)
+
+
+def whole_run(done: Done, console: Console) -> None:
+    """A run from pin to report: the series, the wheel, the report, and the time each stage took."""
+    from dspatch.conformance import render
+    from dspatch.stages.prove import check
+
+    plan(done.applied.tree, console)
+    console.rich(render.as_table(done.proven.report))
+    console.say(f"wheel:  {relative(done.built.path)}")
+    console.say(f"report: {relative(done.proven.files[1])}")
+    console.say("time:   " + ", ".join(f"{stage} {took:.1f} s" for stage, took in done.seconds.items()))
+    console.result(
+        {
+            "job": str(done.applied.job.id),
+            "series": plan_rows(done.applied.tree),
+            "wheel": {"path": done.built.path, "sha256": done.built.sha256, "version": done.built.version},
+            "report": done.proven.report.as_dict(),
+            "seconds": done.seconds,
+        }
+    )
+    check(done.proven)
 
 
 def status(jobs: Sequence[Job], console: Console) -> None:
