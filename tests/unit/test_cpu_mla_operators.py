@@ -290,6 +290,28 @@ def test_chunked_prefill_equals_full_head_attention(
     torch.testing.assert_close(out, twin, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("context", "new"), [(1, 1), (50, 7), (1300, 32)])
+def test_a_context_may_stay_absorbed_for_several_queries(
+    ops: ModuleType, context: int, new: int
+) -> None:
+    """Queries that all see the whole context are a decode of one request with new * N heads."""
+    torch.manual_seed(context)
+    dims = Dims()
+    pages, weight = paged(dims, [context + new], 16), weights(dims)
+    q = torch.randn(new, dims.heads, dims.nope + dims.rope, dtype=torch.float64)
+    k, v = expanded(dims, pages.latents[0][context:], weight)
+    out, lse = ops.attention_with_lse(q, k, v, dims.scale, causal=True)
+    q_latent, w_uv = absorbed(dims, q, weight)
+    groups = ops.plan_decode([context], pages.table, 16, 2)
+    heads = q_latent.reshape(1, -1, dims.row)
+    part, part_lse = ops.decode_attention(heads, pages.cache, groups, dims.scale, dims.rank)
+    part = torch.einsum("bnl,nvl->bnv", part.view(new, dims.heads, -1), w_uv)
+    out, _ = ops.merge_attention(out, lse, part, part_lse.view(new, dims.heads))
+    for position in range(new):
+        want = full_heads(dims, q[position], pages.latents[0][: context + position + 1], weight)
+        torch.testing.assert_close(out[position], want, rtol=1e-10, atol=1e-12)
+
+
 def test_merge_of_a_long_chain_keeps_fp32(ops: ModuleType) -> None:
     """A hundred bf16 chunks must not round a hundred times."""
     torch.manual_seed(4)
