@@ -7,13 +7,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from dspatch import fetch, indexpage, paths, pipconfig
 from dspatch.errors import DownloadError, HashMismatchError, LockedError, OfflineError
 from dspatch.fetch import Progress
 from dspatch.indexpage import Ask, IndexFile
 
-__all__ = ["IndexFile", "Listing", "Progress", "download", "files", "find", "listing"]
+__all__ = [
+    "IndexFile",
+    "Listing",
+    "Progress",
+    "download",
+    "download_listed",
+    "files",
+    "find",
+    "listing",
+]
 
 LOCK_SECONDS = 3600.0  # a CUDA wheel over a slow line
 
@@ -93,6 +103,25 @@ def download(
             target.unlink(missing_ok=True)
             _download(project, target, sha256, size, progress)
     return target
+
+
+def download_listed(project: str, file: IndexFile, progress: Progress | None = None) -> Path:
+    """A file as an index lists it, in the cache under its hash (measured when none is listed).
+
+    Raises as `download` does.
+    """
+    if file.sha256 is not None:
+        return download(project, file.filename, file.sha256, size=file.size, progress=progress)
+    downloads = paths.cache() / "downloads"
+    downloads.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=downloads) as folder:
+        part = Path(folder) / file.filename
+        with pipconfig.client(pipconfig.load()) as client:
+            fetch.fetch(client, file.url, part, size=file.size, progress=progress)
+        final = downloads / fetch.sha256_of(part) / file.filename
+        final.parent.mkdir(exist_ok=True)
+        part.replace(final)
+    return final
 
 
 def _named(project: str, filename: str) -> list[IndexFile]:

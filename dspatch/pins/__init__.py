@@ -2,6 +2,25 @@
 
 from __future__ import annotations
 
-from dspatch.pins.types import Accepted, Base, Pin, Source
+from dspatch.pins.engines import Engine, engine, engines
+from dspatch.pins.lookup import load, nearest_release, pinned, user_file
+from dspatch.pins.types import Accepted, Base, Pin, Source, SourceKind, Target
+from dspatch.pins.usable import base_for, misfits
 
-__all__ = ["Accepted", "Base", "Pin", "Source"]
+__all__ = [
+    "Accepted",
+    "Base",
+    "Engine",
+    "Pin",
+    "Source",
+    "SourceKind",
+    "Target",
+    "base_for",
+    "engine",
+    "engines",
+    "load",
+    "misfits",
+    "nearest_release",
+    "pinned",
+    "user_file",
+]

@@ -23,10 +23,14 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted:
-    """A path (or glob) in which a base wheel may differ from the source, and why."""
+    """A path (or glob) in which a base wheel may differ from the source, and why.
+
+    `drop` leaves a file that only the base has out of the overlay.
+    """
 
     path: str
     reason: str
+    drop: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +69,18 @@ class Pin:
     def version(self) -> str:
         """The release's version, which is the tag without its `v`."""
         return self.rev.removeprefix("v")
+
+    @property
+    def tag(self) -> str:
+        """The git tag that upstream gave the revision."""
+        return self.rev
+
+    @property
+    def repository(self) -> str:
+        """Upstream's git, as the table of engines names it."""
+        from dspatch.pins.engines import engine
+
+        return engine(self.engine).repository
 
     @property
     def targets(self) -> tuple[Target, ...]:

@@ -1,0 +1,150 @@
+"""`pin add`: find a release on the indexes, verify its files, compare them, write its pin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+
+from dspatch import index
+from dspatch.fetch import Progress, sha256_of
+from dspatch.index import IndexFile
+from dspatch.pins import examine, lookup, release, store
+from dspatch.pins.engines import engine
+from dspatch.pins.release import Release
+from dspatch.pins.types import Accepted, Base, Pin, Source, Target
+from dspatch.pins.usable import fits, misfits, this_machine
+from dspatch.wheel.plan import Difference
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to pin: a release, its targets (all it has, when empty), and for which machines.
+
+    `machines` are names such as `aarch64`; none means this machine and this Python. `accept` maps a
+    path or glob to the reason why a base wheel may differ from the source there. `progress` gives,
+    for a file's name, what is to be told about its download.
+    """
+
+    engine: str
+    rev: str
+    targets: tuple[Target, ...] = ()
+    machines: tuple[str, ...] = ()
+    accept: Mapping[str, str] = field(default_factory=dict)
+    progress: Callable[[str], Progress | None] = lambda filename: None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Added:
+    """The pin, its file, the accepted differences by base wheel, and what is worth knowing."""
+
+    pin: Pin
+    path: Path
+    differences: Mapping[str, tuple[Difference, ...]]
+    notes: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as the object that `--json` prints."""
+        return {**asdict(self), "path": str(self.path)}
+
+
+def add(request: Request, file: Path | None = None) -> Added:
+    """Write the pin of a release into `file`, by default among the user's own pins.
+
+    Raises `UnknownEngineError`, `UnknownRevisionError`, `IncompatibleBaseError` when no base wheel
+    is for these machines, `BaseDiffersError` for differences that nobody accepted, `PinError`, and
+    the errors of `index.download`; then nothing is written.
+    """
+    facts = engine(request.engine)
+    path = file or lookup.user_file(facts.name)
+    others = store.read(path, facts.name)
+    found = release.find(facts, request.rev)
+    listed = release.base_wheels(found, request.targets, request.machines, this_machine())
+    origin = _fetch(request, facts.sdist, found.origin)
+    source = examine.source_tree(facts, origin)
+    accept = [Accepted(path=glob, reason=reason) for glob, reason in request.accept.items()]
+    bases: list[Base] = []
+    differences: dict[str, tuple[Difference, ...]] = {}
+    for target, wheel in listed:
+        project = facts.bases[target]
+        local = _fetch(request, project, wheel)
+        base, differing = examine.base_wheel(facts, source, target, project, local, accept)
+        bases.append(base)
+        differences[wheel.filename] = differing
+    pin = Pin(
+        engine=facts.name,
+        rev=f"v{found.version}",
+        commit=source.commit,
+        requires_python=source.requires_python,
+        sources=tuple(_sources(found, source.commit, origin, bases)),
+        bases=tuple(bases),
+    )
+    store.write(path, [*(each for each in others if not lookup.same(each.rev, pin.rev)), pin])
+    notes = tuple(_notes(request, found, [found.origin, *(wheel for _, wheel in listed)], bases))
+    return Added(pin=pin, path=path, differences=differences, notes=notes)
+
+
+def _fetch(request: Request, project: str, file: IndexFile) -> Path:
+    return index.download_listed(project, file, request.progress(file.filename))
+
+
+def _sources(
+    found: Release, commit: str | None, origin: Path, bases: Sequence[Base]
+) -> Iterator[Source]:
+    if commit:
+        yield Source(kind="git", commit=commit)
+    project = found.facts.sdist
+    yield Source(
+        kind="sdist" if found.has_sdist else "wheel",
+        project=project,
+        filename=origin.name,
+        sha256=sha256_of(origin),
+        size=origin.stat().st_size,
+    )
+    # Upstream's own wheel holds the same Python; one rebuilt by others does not.
+    own = sorted(
+        (base for base in bases if base.project == project), key=lambda b: bool(misfits(b))
+    )
+    built = own[0] if own else None
+    if built and found.has_sdist:
+        yield Source(
+            kind="wheel",
+            project=project,
+            filename=built.filename,
+            sha256=built.sha256,
+            size=built.size,
+        )
+
+
+def _notes(
+    request: Request, found: Release, files: Sequence[IndexFile], bases: Sequence[Base]
+) -> Iterator[str]:
+    for target in found.facts.targets:
+        if not request.targets and not any(base.target == target for base in bases):
+            yield f"no base wheel for {target} on these machines: the pin has no such target"
+    for file in files:
+        if file.sha256 is None:
+            yield f"{file.filename}: the index states no hash; the pin has the one of what came"
+        if file.yanked:
+            yield f"{file.filename}: yanked by its publisher"
+    for base in bases:
+        yield f"{base.filename}: {'; '.join(misfits(base)) or 'runs on this machine'}"
+    for torch in dict.fromkeys(base.torch for base in bases if base.torch):
+        yield _torch_note(torch)
+
+
+def _torch_note(torch: str) -> str:
+    """Whether an index has a torch that the requirement takes; local versions are not published."""
+    wanted = Requirement(torch)
+    public = Requirement(f"{wanted.name}{str(wanted.specifier).partition('+')[0]}")
+    here = this_machine()
+    names = [each.filename for each in index.listing(wanted.name).files]
+    versions = [lookup.version_of(name) for name in names if fits(name, here)]
+    if any(version in wanted.specifier for version in versions if version):
+        return f"{torch}: an index has it for this machine"
+    if any(version in public.specifier for version in versions if version):
+        return f"{torch}: indexes have {public} instead, which an overlay asks for"
+    return f"{torch}: no index has it for this machine and its Python"

