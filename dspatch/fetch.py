@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from dspatch import files
 from dspatch.errors import DiskFullError, DownloadError, HashMismatchError, OfflineError
 from dspatch.pipconfig import CHECK_NETWORK, redact
 
@@ -45,8 +42,13 @@ def fetch(
     part = target.with_name(target.name + ".part")
     resumed = _have(part) > 0
     _check_room(part, size)
-    _resume(client, url, part, size, progress)
-    found = sha256_of(part)
+    try:
+        with files.disk_full_explained(part.parent):
+            _resume(client, url, part, size, progress)
+    except DiskFullError:
+        part.unlink()  # what is there fills the disk that is already full
+        raise
+    found = files.sha256(part)
     if sha256 and found != sha256:
         part.unlink()
         if resumed:  # the part came from an earlier run, perhaps from another mirror
@@ -64,12 +66,6 @@ def mismatch(filename: str, wanted: str, found: str, *, where: str) -> HashMisma
         next="use an index that serves the published file; if the pin is wrong, write it anew with "
         "`dspatch pin add`",
     )
-
-
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file, in hexadecimal."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 class _Interrupted(Exception):
@@ -137,7 +133,7 @@ def _write(
     length = response.headers.get("Content-Length", "")
     total = size if size is not None else (have + int(length) if length.isdigit() else None)
     done = have
-    with _disk(part), part.open("ab" if have else "wb") as stream:
+    with part.open("ab" if have else "wb") as stream:
         for chunk in response.iter_raw():
             stream.write(chunk)
             done += len(chunk)
@@ -156,26 +152,11 @@ def _check_room(part: Path, size: int | None) -> None:
     missing = (size or 0) - _have(part)
     free = shutil.disk_usage(part.parent).free
     if missing > free:
-        raise _disk_full(part, f"{missing} bytes are missing and {free} are free")
-
-
-@contextmanager
-def _disk(part: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        part.unlink()  # what is there fills the disk that is already full
-        raise _disk_full(part, error.strerror or "") from error
-
-
-def _disk_full(part: Path, why: str) -> DiskFullError:
-    return DiskFullError(
-        f"There is no room for {part.stem} in {part.parent}.",
-        why=why,
-        next="free some space, or move the cache with DSPATCH_CACHE",
-    )
+        raise DiskFullError(
+            f"There is no room for {part.stem} in {part.parent}.",
+            why=f"{missing} bytes are missing and {free} are free",
+            next="free some space, or move the cache with DSPATCH_CACHE",
+        )
 
 
 def _give_up(failure: Exception, url: str, part: Path, size: int | None) -> Exception:

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from dspatch import fetch, indexpage, paths, pipconfig
 from dspatch.errors import DownloadError, HashMismatchError, LockedError, OfflineError
 from dspatch.fetch import Progress
+from dspatch.files import sha256 as hash_of
 from dspatch.indexpage import Ask, IndexFile
 
 __all__ = [
@@ -118,7 +119,7 @@ def download_listed(project: str, file: IndexFile, progress: Progress | None = N
         part = Path(folder) / file.filename
         with pipconfig.client(pipconfig.load()) as client:
             fetch.fetch(client, file.url, part, size=file.size, progress=progress)
-        final = downloads / fetch.sha256_of(part) / file.filename
+        final = downloads / hash_of(part) / file.filename
         final.parent.mkdir(exist_ok=True)
         part.replace(final)
     return final
@@ -155,7 +156,7 @@ def _download(
 
 
 def _holds(target: Path, sha256: str) -> bool:
-    return target.is_file() and fetch.sha256_of(target) == sha256
+    return target.is_file() and hash_of(target) == sha256
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from dspatch import index
-from dspatch.fetch import Progress, sha256_of
+from dspatch.fetch import Progress
+from dspatch.files import sha256
 from dspatch.index import IndexFile
 from dspatch.pins import examine, lookup, release, store
 from dspatch.pins.engines import engine
@@ -101,7 +102,7 @@ def _sources(
         kind="sdist" if found.has_sdist else "wheel",
         project=project,
         filename=origin.name,
-        sha256=sha256_of(origin),
+        sha256=sha256(origin),
         size=origin.stat().st_size,
     )
     # Upstream's own wheel holds the same Python; one rebuilt by others does not.

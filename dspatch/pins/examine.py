@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from dspatch import archive
 from dspatch.errors import BaseDiffersError
-from dspatch.fetch import sha256_of
+from dspatch.files import sha256
 from dspatch.pins import needs
 from dspatch.pins.engines import Engine
 from dspatch.pins.types import Accepted, Base, Target
@@ -83,7 +83,7 @@ def base_wheel(
         target=target,
         project=project,
         filename=path.name,
-        sha256=sha256_of(path),
+        sha256=sha256(path),
         size=path.stat().st_size,
         requires_python=needs.requires_python(metadata),
         torch=needs.requirement(metadata, facts.torch, platform),

@@ -9,7 +9,7 @@ from packaging import tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from dspatch.errors import IncompatibleBaseError
-from dspatch.pins.types import Base, Pin, Target
+from dspatch.pins.types import Base, Pin
 from dspatch.wheel.compatible import check_tags
 from dspatch.wheel.elf import Version
 from dspatch.wheel.machine import Machine
@@ -22,7 +22,7 @@ def this_machine() -> Machine:
     return _this_machine()
 
 
-def base_for(pin: Pin, target: Target, machine: Machine | None = None) -> Base:
+def base_for(pin: Pin, target: str, machine: Machine | None = None) -> Base:
     """The pin's base wheel of a target that suits the machine best.
 
     Raises `IncompatibleBaseError` when there is none, with what each lacks.

@@ -3,6 +3,7 @@ import multiprocessing
 import shutil
 import socket
 import threading
+import time
 from collections import namedtuple
 
 import pytest
@@ -344,6 +345,23 @@ def test_two_processes_fetch_once(server):
     for process in both:
         process.join()
     assert server.files["engine"][NAME].gets == 1
+
+
+def test_a_killed_download_leaves_no_file_and_no_lock(server):
+    sha256 = server.add(NAME, Served(data=DATA, pause=5.0))
+    context = multiprocessing.get_context("spawn")
+    barrier, results = context.Barrier(1), context.Queue()
+    killed = context.Process(target=_download, args=(sha256, barrier, results))
+    killed.start()
+    part = fetch_folder(sha256) / f"{NAME}.part"
+    while not part.exists() or part.stat().st_size == 0:
+        time.sleep(0.01)
+    killed.kill()
+    killed.join()
+    assert not part.with_suffix("").exists()
+    server.files["engine"][NAME].pause = 0.0
+    assert index.download("engine", NAME, sha256).read_bytes() == DATA
+    assert server.ranges[-1].startswith("bytes=")  # it went on where the killed one stopped
 
 
 def test_a_lock_that_is_never_given_back_is_an_error(server, monkeypatch):
