@@ -80,7 +80,7 @@ def released(facts: Engine) -> tuple[set[str], str]:
             continue
         versions |= {version for file in listing.files if (version := version_of(file.filename))}
         problems += listing.problems
-    return versions, "; ".join(problems)
+    return versions, "; ".join(dict.fromkeys(problems))
 
 
 def version_of(filename: str) -> str | None:
