@@ -160,10 +160,15 @@ def _equal_lists(wanted: list[object], got: list[object]) -> bool:
 
 
 def _compared(node: ast.AST) -> Iterator[tuple[str, object]]:
-    """The fields of a pattern node that count; a body of `...` leaves the branches after it open."""
+    """The fields of a pattern node that count.
+
+    A body of `...` leaves the branches after it open, and the parameters of a `def` written without.
+    """
     fields = {name: value for name, value in ast.iter_fields(node) if name not in _IGNORED}
     if _open(fields.get("body")):
         fields = {n: v for n, v in fields.items() if n not in ("orelse", "finalbody", "handlers")}
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not parameters(node):
+            fields.pop("args")
     if isinstance(node, ast.Call) and _open(node.args):
         fields.pop("keywords")
     if not fields.get("decorator_list", True):

@@ -109,6 +109,14 @@ def test_decorators_belong_to_the_function() -> None:
     assert out.startswith(b"import os\n@wrapped\n")
 
 
+def test_a_def_without_parameters_and_body_is_found_by_its_name() -> None:
+    source = b"def f(a, *, b=1):\n    return a\n\n\ndef g():\n    pass\n"
+    out = apply_edit(source, edit("replace", "def f():\n    return 2", "def f(): ..."))
+    assert out == b"def f():\n    return 2\n\n\ndef g():\n    pass\n"
+    with pytest.raises(EditError, match="is not there"):
+        apply_edit(source, edit("replace", "x", "def f(c): ..."))
+
+
 NAMES = st.text(alphabet="abcdefgh_", min_size=1, max_size=6).map(lambda s: "v" + s)
 LINES = st.lists(st.builds("{} = {!r}".format, NAMES, st.text(max_size=5)), min_size=1, max_size=8)
 
