@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dspatch.apply import PatchedTree
     from dspatch.job import Job
     from dspatch.pins import Pin
+    from dspatch.pins.add import Added
     from dspatch.stages.apply import Applied
     from dspatch.stages.build import Built
     from dspatch.stages.pipeline import Done
@@ -154,6 +155,18 @@ def pins(found: Sequence[Pin], console: Console) -> None:
         rows.append((pin.engine, pin.rev, ", ".join(pin.targets), kinds, ", ".join(torch)))
     console.table(("ENGINE", "REV", "TARGETS", "SOURCES", "TORCH"), rows)
     console.result([pin.as_dict() for pin in found])
+
+
+def pin_added(done: Added, console: Console) -> None:
+    """The pin that was written, and where base wheel and source differ."""
+    for wheel, differences in done.differences.items():
+        console.say(f"{wheel}:")
+        for one in differences:
+            console.say(f"  {one.kind} {one.path}: {one.reason}")
+    for note in done.notes:
+        console.say(f"note: {note}")
+    console.say(f"{done.pin.engine} {done.pin.rev} is pinned in {relative(done.path)}")
+    console.result(done.as_dict())
 
 
 def pin(found: Pin, console: Console) -> None:
