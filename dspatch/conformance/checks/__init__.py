@@ -1,0 +1,77 @@
+"""The checks: one function each, by the name that reports and tolerance.toml use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from inspect import signature
+
+from dspatch.conformance import tolerance
+from dspatch.conformance.checks import cache, golden, greedy, weights
+from dspatch.conformance.checks.seen import Seen, Verdict
+from dspatch.conformance.report import CheckResult, Status
+
+Check = Callable[..., Verdict]
+
+CHECKS: dict[str, Check] = {
+    "oracle.sane": golden.sane,
+    "weights.coverage": weights.coverage,
+    "weights.values": weights.values,
+    "golden.fp32": golden.fp32,
+    "golden.routes": golden.routes,
+    "greedy.forced": greedy.forced,
+    "decode.paged": cache.decode,
+    "prefill.chunked": cache.chunked,
+    "prefix.hit": cache.prefix,
+    "batch.mixed": cache.batch,
+    "cache.latent": cache.latent,
+}
+
+
+def judge(seen: Seen, names: Sequence[str] = ()) -> list[CheckResult]:
+    """The named checks, or all, on what was seen."""
+    return [_one(name, seen) for name in names or CHECKS]
+
+
+def refused(variant: str, dtype: str, why: str) -> list[CheckResult]:
+    """The results of a model that the engine did not run: one failure, and nothing else shown."""
+    failed = CheckResult(
+        check="engine.start", variant=variant, dtype=dtype, status="fail", note=why
+    )
+    note = "the engine did not run this model"
+    rest = [
+        CheckResult(check=name, variant=variant, dtype=dtype, status="not-shown", note=note)
+        for name in CHECKS
+    ]
+    return [failed, *rest]
+
+
+def _one(name: str, seen: Seen) -> CheckResult:
+    limit = tolerance.find(name, seen.dtype)
+    if limit is None:
+        return CheckResult(
+            check=name,
+            variant=seen.variant,
+            dtype=seen.dtype,
+            status="fail",
+            note=f"tolerance.toml has no tolerance for {name} in {seen.dtype}",
+        )
+    check = CHECKS[name]
+    verdict = check(seen, limit.value) if "limit" in signature(check).parameters else check(seen)
+    return CheckResult(
+        check=name,
+        variant=seen.variant,
+        dtype=seen.dtype,
+        status=_status(verdict, limit.value),
+        measured=verdict.measured,
+        tolerance=limit.value,
+        unit=limit.unit,
+        note=verdict.unseen or verdict.note,
+    )
+
+
+def _status(verdict: Verdict, limit: float) -> Status:
+    if verdict.unseen:
+        return "not-shown"
+    # Written so that NaN fails.
+    within = verdict.measured is not None and verdict.measured <= limit
+    return "pass" if within and not verdict.wrong else "fail"

@@ -1,0 +1,60 @@
+"""Small checkpoints on disk, made by the oracle's environment and cached by what they hold."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dspatch import paths
+from dspatch.conformance.small import Case
+
+# Raised by hand when the worker draws other weights for the same config and seed.
+GENERATION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A folder with `config.json` and `model.safetensors`; `key` identifies its bytes."""
+
+    case: Case
+    key: str
+
+    @property
+    def path(self) -> Path:
+        """Where it lies in the cache."""
+        return paths.cache() / "checkpoints" / f"{self.case.variant}-{self.key}"
+
+    @property
+    def weights(self) -> Path:
+        """The file of the tensors."""
+        return self.path / "model.safetensors"
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is there; the folder appears whole."""
+        return self.path.is_dir()
+
+    def task(self) -> dict[str, Any]:
+        """What the oracle's worker is asked to make it."""
+        return {
+            "kind": "make",
+            "config": dict(self.case.config),
+            "seed": self.case.seed,
+            "form": self.case.written_by,
+            "target": str(self.path),
+        }
+
+
+def of(case: Case, *, written_with: str) -> Checkpoint:
+    """The checkpoint of a case; `written_with` names the environment that writes its config."""
+    identity = [GENERATION, dict(case.config), case.seed, case.written_by, written_with]
+    return Checkpoint(case=case, key=digest(identity))
+
+
+def digest(identity: list[Any] | Mapping[str, Any]) -> str:
+    """A short hash of JSON values, independent of the order of keys."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,87 @@
+"""The cache holds latents only, and every path through it gives the same answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dspatch.conformance.checks.seen import Prompts, Seen, Verdict, unseen
+
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def latent(seen: Seen) -> Verdict:
+    """The engine's own cache layout has one latent and rotary key a token and layer, no heads."""
+    cache = seen.facts.get("cache")
+    if not cache:
+        return unseen("the engine does not tell its cache layout")
+    config = seen.config
+    width = config["kv_lora_rank"] + config["qk_rope_head_dim"]
+    expected = width * BYTES[seen.dtype] * config["num_hidden_layers"]
+    found = cache["bytes_per_token"]
+    note = f"{found:.0f} bytes a token, the latent takes {expected} ({', '.join(cache['kinds'])})"
+    return Verdict(measured=abs(found - expected), note=note)
+
+
+def decode(seen: Seen) -> Verdict:
+    """Log-probabilities of each generated token, from the paged cache, against the oracle's."""
+    if not seen.alone:
+        return unseen("no prompt was run")
+    for prompt, measures in seen.alone.items():
+        # All but the first generated token need a pass of one token over the cache.
+        if measures["forwards"].count(1) < measures["steps"] - 1:
+            return Verdict(wrong=True, note=f"prompt `{prompt}` was not decoded token by token")
+    steps = sum(measures["agreed_steps"] for measures in seen.alone.values())
+    return Verdict(measured=_worst(seen.alone, "decode_logprob"), note=f"{steps} tokens agree")
+
+
+def chunked(seen: Seen) -> Verdict:
+    """Prompts that were prefilled in several chunks, against the oracle."""
+    if not seen.facts.get("chunked_prefill"):
+        return unseen("the engine turned chunked prefill off for this model")
+    split = {prompt: m for prompt, m in seen.alone.items() if _chunks(m) > 1}
+    if not split:
+        return Verdict(wrong=True, note="no prompt was prefilled in chunks")
+    chunks = max(_chunks(measures) for measures in split.values())
+    measured = max(_worst(split, key) for key in ("prefill_logprob", "first_step_logprob"))
+    return Verdict(measured=measured, note=f"{', '.join(split)} in up to {chunks} chunks")
+
+
+def prefix(seen: Seen) -> Verdict:
+    """Prompts whose prefix came from the cache, against the oracle; without a hit it fails."""
+    if not seen.facts.get("prefix_caching"):
+        return unseen("the engine turned prefix caching off for this model")
+    again = seen.prompts("again/")
+    hits = {prompt: measures for prompt, measures in again.items() if measures["cached"] > 0}
+    if not hits:
+        return Verdict(wrong=True, note="no prompt found its prefix in the cache")
+    cached = sum(measures["cached"] for measures in hits.values())
+    return Verdict(
+        measured=_logprob(again), note=f"{cached} tokens of {', '.join(hits)} from the cache"
+    )
+
+
+def batch(seen: Seen) -> Verdict:
+    """All prompts in one batch, prefill and decode mixed, against the oracle."""
+    together = seen.prompts("together/")
+    if not together:
+        return unseen("no batch was run")
+    return Verdict(measured=_logprob(together), note=f"{len(together)} prompts at once")
+
+
+def _chunks(measures: Mapping[str, Any]) -> int:
+    done = 0
+    for count, tokens in enumerate(measures["forwards"], start=1):
+        done += tokens
+        if done >= measures["tokens"]:
+            return count
+    return 0
+
+
+def _logprob(prompts: Prompts) -> float:
+    keys = ("prefill_logprob", "first_step_logprob", "decode_logprob")
+    return max(_worst(prompts, key) for key in keys)
+
+
+def _worst(prompts: Prompts, key: str) -> float:
+    return max((float(measures[key]) for measures in prompts.values()), default=0.0)

@@ -1,0 +1,54 @@
+"""The engine's numbers are the oracle's: logits, hidden states, the routers' choices."""
+
+from __future__ import annotations
+
+from dspatch.conformance.checks.seen import Seen, Verdict, unseen
+
+
+def sane(seen: Seen) -> Verdict:
+    """The oracle agrees with its own controls, before it judges anybody."""
+    controls = seen.measures["sane"]
+    worst = max(controls, key=lambda name: float(controls[name]))
+    return Verdict(measured=controls[worst], note=f"worst against {worst}")
+
+
+def fp32(seen: Seen, limit: float) -> Verdict:
+    """Logits and hidden states of every position, prefill and decode, against the oracle's."""
+    if not seen.alone:
+        return unseen("no prompt was run")
+    worst, where = 0.0, ""
+    for prompt, measures in seen.alone.items():
+        logits = [["logits", measures["prefill_rel"]], ["decode logits", measures["decode_rel"]]]
+        for name, value in [*measures["layers"], *logits]:
+            if not value <= worst:
+                worst, where = value, f"{name} of prompt `{prompt}`"
+    outside = first_outside(seen, limit)
+    note = f"first outside the band: {outside}" if outside else f"worst: {where}"
+    layers = {len(measures["layers"]) for measures in seen.alone.values()}
+    if layers != {seen.config["num_hidden_layers"] + 1}:
+        return Verdict(measured=worst, wrong=True, note=f"not every layer was seen; {note}")
+    return Verdict(measured=worst, note=note)
+
+
+def first_outside(seen: Seen, limit: float) -> str:
+    """The first layer, in the model's order, whose hidden state leaves the band on any prompt."""
+    depth = max((len(measures["layers"]) for measures in seen.alone.values()), default=0)
+    for place in range(depth):
+        for prompt, measures in seen.alone.items():
+            name, value = measures["layers"][place]
+            if not value <= limit:
+                return f"{name} of prompt `{prompt}` ({value:.1e})"
+    return ""
+
+
+def routes(seen: Seen) -> Verdict:
+    """Every token goes to the oracle's experts, in every layer with a router."""
+    found = [(prompt, *row) for prompt, m in seen.alone.items() for row in m["routes"]]
+    sparse = seen.config["num_hidden_layers"] - seen.config["first_k_dense_replace"]
+    if len(found) != sparse * len(seen.alone) or not found:
+        return unseen("the engine's routers could not be watched")
+    differing = sum(count for _, _, count, _ in found)
+    total = sum(tokens for *_, tokens in found)
+    first = next((f"layer.{layer} of `{p}`" for p, layer, count, _ in found if count), "")
+    note = f"first: {first}; " if first else ""
+    return Verdict(measured=differing, note=f"{note}{total} choices")

@@ -1,0 +1,19 @@
+"""The engine prefers the oracle's tokens."""
+
+from __future__ import annotations
+
+from dspatch.conformance.checks.seen import Seen, Verdict, unseen
+
+
+def forced(seen: Seen) -> Verdict:
+    """Teacher-forced argmax at every position: the worst margin of a missed one, in nats."""
+    if not seen.alone:
+        return unseen("no prompt was run")
+    missed = sum(measures["argmax_missed"] for measures in seen.alone.values())
+    worst = max(measures["worst_missed_margin"] for measures in seen.alone.values())
+    positions = sum(m["tokens"] - 1 + m["steps"] for m in seen.alone.values())
+    broken = [prompt for prompt, m in seen.alone.items() if not m["finite"]]
+    note = f"{missed} of {positions} positions missed"
+    if broken:
+        return Verdict(measured=worst, wrong=True, note=f"{note}; not finite: {', '.join(broken)}")
+    return Verdict(measured=worst, note=note)

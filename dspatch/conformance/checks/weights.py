@@ -1,0 +1,52 @@
+"""Every weight of the checkpoint reached its parameter, bit for bit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dspatch.conformance.checks.seen import Seen, Verdict, unseen
+
+LAYER = re.compile(r"model\.layers\.(\d+)\.")
+SHOWN = 3
+
+
+def coverage(seen: Seen) -> Verdict:
+    """Checkpoint names are consumed or declared ignored, and no parameter is left unloaded."""
+    weights = seen.measures["weights"]
+    if not weights["compared"]:
+        return unseen("no parameter could be read back")
+    lost = [name for name in weights["missing"] if not ignored(name, seen.config)]
+    problems = {
+        "no parameter took": lost,
+        "no weight reached": weights["unfilled"],
+        "not in the checkpoint": weights["extra"],
+    }
+    note = "; ".join(f"{what} {_some(names)}" for what, names in problems.items() if names)
+    return Verdict(
+        measured=sum(len(names) for names in problems.values()),
+        note=note or f"{weights['compared']} tensors",
+    )
+
+
+def values(seen: Seen) -> Verdict:
+    """Every parameter, taken apart from its fusion, equals the checkpoint's bytes."""
+    weights = seen.measures["weights"]
+    if not weights["compared"]:
+        return unseen("no parameter could be read back")
+    wrong = weights["differing"]
+    note = f"differing: {_some(wrong)}" if wrong else f"{weights['compared']} tensors bit-equal"
+    return Verdict(measured=len(wrong), note=note)
+
+
+def ignored(name: str, config: Mapping[str, Any]) -> bool:
+    """Whether an engine may leave a tensor out: rotary tables, extra prediction layers."""
+    layer = LAYER.match(name)
+    extra = layer is not None and int(layer[1]) >= config["num_hidden_layers"]
+    return extra or name.endswith("rotary_emb.inv_freq")
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")

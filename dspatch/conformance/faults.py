@@ -1,0 +1,83 @@
+"""Planted faults: what each one is, where it can be planted, and which check must catch it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+LAYER = "model.layers.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """A planted fault.
+
+    A `hook` fault changes the running engine, and its name is known to the engine's worker; a
+    `load` fault spoils the stream of weights as `plant` says (`drop`, `swap` or `scale` names).
+    `needs` are the config's features without which the fault would change nothing.
+    """
+
+    name: str
+    kind: Literal["hook", "load"]
+    caught_by: str
+    needs: tuple[str, ...] = ()
+    plant: Mapping[str, Any] = field(default_factory=dict)
+
+    def fits(self, config: Mapping[str, Any]) -> bool:
+        """Whether a model with this config can have the fault."""
+        return all(FEATURES[need](config) for need in self.needs)
+
+    @property
+    def tensors(self) -> set[str]:
+        """The checkpoint names that a fault of loading touches."""
+        return {name for names in self.plant.values() for name in names}
+
+
+FEATURES: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "yarn": lambda config: bool(config["rope_scaling"]),
+    "query-compression": lambda config: config["q_lora_rank"] is not None,
+    "router-bias": lambda config: config["topk_method"] == "noaux_tc",
+    "groups": lambda config: config["n_group"] > config["topk_group"],
+    "routed-scaling": lambda config: config["routed_scaling_factor"] != 1.0,
+}
+
+
+def _hook(name: str, caught_by: str, *needs: str) -> Fault:
+    return Fault(name=name, kind="hook", caught_by=caught_by, needs=needs)
+
+
+def _load(name: str, caught_by: str, **plant: list[str]) -> Fault:
+    return Fault(name=name, kind="load", caught_by=caught_by, plant=plant)
+
+
+def _mlp(prefix: str) -> list[str]:
+    return [f"{LAYER}.mlp.{prefix}.{part}_proj.weight" for part in ("gate", "up", "down")]
+
+
+FAULTS: tuple[Fault, ...] = (
+    _hook("unloaded-norm", "golden.fp32"),
+    _hook("missing-shared-expert", "golden.fp32"),
+    _hook("wrong-softmax-scale", "golden.fp32", "yarn"),
+    _hook("wrong-rope-layout", "golden.fp32"),
+    _hook("router-bias-ignored", "golden.routes", "router-bias"),
+    _hook("group-limit-ignored", "golden.routes", "groups"),
+    _hook("q_a-kv_a-swapped", "golden.fp32", "query-compression"),
+    _hook("experts-swapped", "golden.fp32"),
+    _hook("routed-scaling-one", "greedy.forced", "routed-scaling"),
+    _hook("cache-lost-before-decode", "decode.paged"),
+    _hook("cache-lost-between-chunks", "prefill.chunked"),
+    _load("norm-not-loaded", "weights.coverage", drop=[f"{LAYER}.self_attn.kv_a_layernorm.weight"]),
+    _load("shared-expert-not-loaded", "weights.coverage", drop=_mlp("shared_experts")),
+    _load(
+        "experts-loaded-swapped",
+        "weights.values",
+        swap=[f"{LAYER}.mlp.experts.{number}.down_proj.weight" for number in (3, 4)],
+    ),
+    _load("block-scaled", "weights.values", scale=[f"{LAYER}.mlp.experts.5.gate_proj.weight"]),
+)
+
+
+def fitting(kind: str, config: Mapping[str, Any]) -> list[Fault]:
+    """The faults of a kind that a model with this config can have."""
+    return [fault for fault in FAULTS if fault.kind == kind and fault.fits(config)]

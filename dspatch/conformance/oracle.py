@@ -1,0 +1,124 @@
+"""The oracle: transformers in float32, in a pinned environment, checked against a second model."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dspatch import paths, process
+from dspatch.conformance import checkpoint, small
+from dspatch.conformance.checkpoint import Checkpoint
+from dspatch.conformance.small import Case
+from dspatch.engines import Observed, Progress, environment, silent
+from dspatch.engines.environment import Environment
+from dspatch.errors import CheckpointError, ProcessError
+
+WORKERS = Path(__file__).with_name("workers")
+
+# Raised by hand when the worker computes other golden results for the same checkpoint.
+GENERATION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Golden:
+    """A checkpoint and the file of its golden results."""
+
+    checkpoint: Checkpoint
+    path: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oracle:
+    """The oracle's environment."""
+
+    environment: Environment
+    requirements: tuple[str, ...]
+
+    @property
+    def identity(self) -> str:
+        """What golden results are cached by, beside the checkpoint."""
+        return checkpoint.digest([GENERATION, list(self.requirements)])
+
+    def golden(self, cases: Sequence[Case], progress: Progress = silent) -> list[Golden]:
+        """Checkpoints and golden results of the cases, computed once and cached."""
+        found = [self._golden(case) for case in cases]
+        missing = [one for one in found if not one.path.is_file()]
+        if missing:
+            progress(
+                f"computing golden results for {', '.join(g.checkpoint.case.name for g in missing)}"
+            )
+            tasks = [g.checkpoint.task() for g in missing if not g.checkpoint.complete]
+            self._work(tasks + [_golden_task(g) for g in missing])
+        return found
+
+    def measure(self, pairs: Sequence[tuple[Golden, Observed]]) -> list[Mapping[str, Any]]:
+        """The numbers of each engine run beside the golden results; the worker documents them."""
+        targets = [observed.tensors.with_name("measure.json") for _, observed in pairs]
+        self._work(
+            [
+                {
+                    "kind": "measure",
+                    "golden": str(golden.path),
+                    "checkpoint": str(golden.checkpoint.weights),
+                    "result": str(observed.tensors),
+                    "target": str(target),
+                }
+                for (golden, observed), target in zip(pairs, targets, strict=True)
+            ]
+        )
+        return [json.loads(target.read_text()) for target in targets]
+
+    def _golden(self, case: Case) -> Golden:
+        made = checkpoint.of(case, written_with=self.identity)
+        key = checkpoint.digest([made.key, self.identity, small.prompts(), small.steps()])
+        return Golden(
+            checkpoint=made, path=paths.cache() / "golden" / f"{case.variant}-{key}.safetensors"
+        )
+
+    def _work(self, tasks: Sequence[Mapping[str, Any]]) -> None:
+        with tempfile.TemporaryDirectory(prefix="dspatch-oracle-") as folder:
+            request = Path(folder) / "request.json"
+            request.write_text(json.dumps({"tasks": list(tasks)}))
+            try:
+                process.run(
+                    [self.environment.python, "-m", "oracle_worker", request], env=_variables()
+                )
+            except ProcessError as error:
+                raise CheckpointError(
+                    "The oracle did not finish its work.",
+                    why=error.why,
+                    next=f"mend the cause, or remove {self.environment.path} to have it made anew",
+                ) from None
+
+
+def ensure(progress: Progress = silent) -> Oracle:
+    """The oracle, with its environment made when it is not in the cache."""
+    data = tomllib.loads(Path(__file__).with_name("oracle.toml").read_text())
+    requirements = tuple(data["requirements"])
+    made = environment.ensure("oracle", requirements, progress=progress)
+    return Oracle(environment=made, requirements=requirements)
+
+
+def _golden_task(golden: Golden) -> dict[str, Any]:
+    return {
+        "kind": "golden",
+        "checkpoint": str(golden.checkpoint.path),
+        "prompts": small.prompts(),
+        "steps": small.steps(),
+        "target": str(golden.path),
+    }
+
+
+def _variables() -> dict[str, str]:
+    return {
+        "PYTHONPATH": str(WORKERS),
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+        # Waiting threads must not hold the cores of a busy machine.
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }

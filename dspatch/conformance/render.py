@@ -1,0 +1,123 @@
+"""A report as a terminal table, JSON, Markdown and JUnit XML."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+from dspatch.conformance.report import CheckResult, Report
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HEADERS = ("model", "check", "dtype", "status", "measured", "tolerance", "margin", "note")
+STYLES = {"pass": "green", "fail": "bold red", "not-shown": "yellow"}
+
+
+def as_json(report: Report) -> str:
+    """The report as one JSON object."""
+    # JSON has no infinity; a non-finite measure is written as a string.
+    return json.dumps(_finite(report.as_dict()), indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return str(value)
+    return value
+
+
+def as_markdown(report: Report) -> str:
+    """The report as a Markdown table under one line with the counts."""
+    lines = [f"# Conformance: {report.summary}", ""]
+    lines += [f"* {key}: {value}" for key, value in report.facts.items()]
+    lines += ["", _row(HEADERS), _row(["---"] * len(HEADERS))]
+    lines += [_row(_cells(result)) for result in report.results]
+    return "\n".join(lines) + "\n"
+
+
+def as_junit(report: Report) -> str:
+    """The report as JUnit XML, one suite a model; a check not shown counts as skipped."""
+    root = ElementTree.Element("testsuites", name="dspatch conformance")
+    for variant in report.variants:
+        chosen = [result for result in report.results if result.variant == variant]
+        suite = ElementTree.SubElement(root, "testsuite", name=variant, tests=str(len(chosen)))
+        suite.set("failures", str(sum(result.status == "fail" for result in chosen)))
+        suite.set("skipped", str(sum(result.status == "not-shown" for result in chosen)))
+        for result in chosen:
+            _junit_case(suite, result)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _junit_case(suite: ElementTree.Element, result: CheckResult) -> None:
+    name = f"{result.check} ({result.dtype})"
+    case = ElementTree.SubElement(suite, "testcase", classname=result.variant, name=name)
+    if result.status != "pass":
+        kind = "failure" if result.status == "fail" else "skipped"
+        ElementTree.SubElement(case, kind, message=result.note or _measured(result))
+
+
+def as_table(report: Report) -> Table:
+    """The report as a table for the terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=f"Conformance: {report.summary}", header_style="bold")
+    for header in HEADERS:
+        table.add_column(header, overflow="fold")
+    for result in report.results:
+        style = STYLES[result.status]
+        cells = _cells(result)
+        table.add_row(
+            *(Text(cell, style=style if place == 3 else "") for place, cell in enumerate(cells))
+        )
+    return table
+
+
+def write(report: Report, folder: Path) -> list[Path]:
+    """Write report.json, report.md and report.xml (JUnit) into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {
+        "report.json": as_json(report),
+        "report.md": as_markdown(report),
+        "report.xml": as_junit(report),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in texts]
+
+
+def _cells(result: CheckResult) -> list[str]:
+    margin = "" if result.margin is None else f"{result.margin:.3g}x"
+    limit = _number(result.tolerance)
+    shown = [
+        result.variant,
+        result.check,
+        result.dtype,
+        result.status,
+        _measured(result),
+        limit,
+        margin,
+    ]
+    return [*shown, result.note]
+
+
+def _measured(result: CheckResult) -> str:
+    number = _number(result.measured)
+    return f"{number} {result.unit}" if number and result.unit else number
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.0f}" if value == 0 or (value >= 1 and value == int(value)) else f"{value:.2g}"
+
+
+def _row(cells: list[str] | tuple[str, ...]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"

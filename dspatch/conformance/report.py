@@ -1,0 +1,80 @@
+"""The report: what each check measured on each small model, with its tolerance and margin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Status = Literal["pass", "fail", "not-shown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckResult:
+    """One check on one small model.
+
+    `measured` and `tolerance` are in the check's unit; `margin` is how many times the measured
+    value fits into the tolerance. A check that could not look is `not-shown`, and `note` says why.
+    """
+
+    check: str
+    variant: str
+    dtype: str
+    status: Status
+    measured: float | None = None
+    tolerance: float | None = None
+    unit: str = ""
+    note: str = ""
+
+    @property
+    def margin(self) -> float | None:
+        """Tolerance over measured value; `None` when one of them is missing or zero."""
+        if not self.measured or not self.tolerance:
+            return None
+        return self.tolerance / self.measured
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as JSON values."""
+        return {**asdict(self), "margin": self.margin}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything that one conformance run measured."""
+
+    results: tuple[CheckResult, ...]
+    facts: Mapping[str, Any]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check failed and at least one passed."""
+        return self.count("pass") > 0 and self.count("fail") == 0
+
+    def count(self, status: Status) -> int:
+        """How many checks ended so."""
+        return sum(result.status == status for result in self.results)
+
+    @property
+    def variants(self) -> list[str]:
+        """The small models, in the order of the run."""
+        return list(dict.fromkeys(result.variant for result in self.results))
+
+    @property
+    def summary(self) -> str:
+        """One line with the counts."""
+        words = (f"{self.count('pass')} passed", f"{self.count('fail')} failed")
+        return f"{', '.join(words)}, {self.count('not-shown')} not shown"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as JSON values."""
+        results = [result.as_dict() for result in self.results]
+        return {
+            "ok": self.ok,
+            "summary": self.summary,
+            "facts": dict(self.facts),
+            "results": results,
+        }
+
+    def failures(self) -> list[CheckResult]:
+        """The checks that failed."""
+        return [result for result in self.results if result.status == "fail"]

@@ -1,0 +1,149 @@
+"""Prove the checks: each planted fault is caught by the check it names, and the clean run is green."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dspatch import engines
+from dspatch.conformance import checks, faults, small, suite
+from dspatch.conformance.checks.seen import Seen
+from dspatch.conformance.faults import Fault
+from dspatch.conformance.report import CheckResult, Report
+from dspatch.engines import Options, Progress
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+# What can be judged from prompts run alone, and from a load without a run.
+HOOK_CHECKS = ("golden.fp32", "golden.routes", "greedy.forced", "decode.paged", "prefill.chunked")
+LOAD_CHECKS = ("weights.coverage", "weights.values")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planted:
+    """One fault in one model: what the checks said under it, or why it could not be planted."""
+
+    fault: Fault
+    variant: str
+    results: tuple[CheckResult, ...] = ()
+    refused: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """`caught`, `missed` or `not-shown`, by the check that must catch the fault."""
+        status = {result.check: result.status for result in self.results}
+        verdict = status.get(self.fault.caught_by, "not-shown")
+        return {"fail": "caught", "pass": "missed", "not-shown": "not-shown"}[verdict]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selftest:
+    """The clean run and the matrix of faults."""
+
+    clean: Report
+    planted: tuple[Planted, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the clean run passes and no fault was missed."""
+        return self.clean.ok and all(one.outcome != "missed" for one in self.planted)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The self-test as JSON values."""
+        rows = [
+            {
+                "fault": one.fault.name,
+                "variant": one.variant,
+                "must-be-caught-by": one.fault.caught_by,
+                "outcome": one.outcome,
+                "refused": one.refused,
+                "checks": {result.check: result.status for result in one.results},
+            }
+            for one in self.planted
+        ]
+        return {"ok": self.ok, "clean": self.clean.as_dict(), "faults": rows}
+
+
+def run(
+    *,
+    python: Path,
+    out: Path,
+    variants: Sequence[str] = suite.VARIANTS,
+    engine: str = "vllm",
+    options: Options | None = None,
+    progress: Progress = engines.silent,
+) -> Selftest:
+    """Run each model clean and under every fault that it can have: two engine starts a model."""
+    cases = [small.case(name) for name in variants]
+    bench = suite.make_bench(
+        python=python, out=out, engine=engine, options=options, progress=progress
+    )
+    golden = bench.oracle.golden(cases, progress)
+    pairs = list(zip(cases, golden, strict=True))
+    trials = [suite.trial(case, one, hooks=True) for case, one in pairs]
+    trials += [suite.trial(case, one, loads=True) for case, one in pairs]
+    observed = suite.observe(bench, trials)
+    seen = suite.measured(bench, list(zip([*golden, *golden], observed, strict=True)))
+    clean, spoiled = seen[: len(cases)], seen[len(cases) :]
+    found = [result for one in clean for result in suite.results(one)]
+    planted = [row for one in clean for row in _hooked(one)]
+    planted += [row for one in spoiled for row in _loaded(one)]
+    return Selftest(
+        clean=suite.report(bench, observed[: len(cases)], found), planted=tuple(planted)
+    )
+
+
+def _hooked(seen: Seen) -> list[Planted]:
+    if "error" in seen.facts:
+        return []
+    refused = seen.facts["refused"]
+    rows = []
+    for fault in faults.fitting("hook", seen.config):
+        under = replace(seen, run=f"fault/{fault.name}:")
+        found = () if fault.name in refused else tuple(checks.judge(under, HOOK_CHECKS))
+        rows.append(_row(fault, seen, found, refused.get(fault.name, "")))
+    return rows
+
+
+def _loaded(seen: Seen) -> list[Planted]:
+    if "error" in seen.facts:
+        return []
+    return [
+        _row(fault, seen, tuple(checks.judge(_only(seen, fault), LOAD_CHECKS)), "")
+        for fault in faults.fitting("load", seen.config)
+    ]
+
+
+def _row(fault: Fault, seen: Seen, found: tuple[CheckResult, ...], refused: str) -> Planted:
+    return Planted(fault=fault, variant=seen.variant, results=found, refused=refused)
+
+
+def _only(seen: Seen, fault: Fault) -> Seen:
+    """What the checks would have seen had this been the only fault of the load."""
+    weights = dict(seen.measures["weights"])
+    for key in ("missing", "extra", "unfilled", "differing"):
+        weights[key] = [name for name in weights[key] if name in fault.tensors]
+    return replace(seen, measures={**seen.measures, "weights": weights})
+
+
+def as_table(selftest: Selftest) -> Table:
+    """The matrix for the terminal: a row a fault, a column a check."""
+    from rich.table import Table
+    from rich.text import Text
+
+    columns = (*HOOK_CHECKS, *LOAD_CHECKS)
+    table = Table(
+        "model", "fault", *columns, "outcome", title="Planted faults", header_style="bold"
+    )
+    marks = {"fail": "caught", "pass": "·", "not-shown": "—"}
+    for one in selftest.planted:
+        status = {result.check: marks[result.status] for result in one.results}
+        named = {one.fault.caught_by: "bold"}
+        cells = [Text(status.get(name, ""), style=named.get(name, "")) for name in columns]
+        style = {"caught": "green", "missed": "bold red", "not-shown": "yellow"}[one.outcome]
+        outcome = Text(f"{one.outcome} {one.refused}".strip(), style=style)
+        table.add_row(one.variant, one.fault.name, *cells, outcome)
+    return table

@@ -1,0 +1,140 @@
+"""Small models: what stays of a published model, what shrinks, the forms that it is tried in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+from dspatch import variants
+from dspatch.errors import UnknownVariantError
+from dspatch.facts import Variant
+from dspatch.paths import PACKAGE
+from dspatch.tomlfile import load
+
+SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One small model: `deepseek-v3`, or in another form `deepseek-v3/plain-rope`."""
+
+    name: str
+    variant: str
+    config: Mapping[str, Any]
+    written_by: str = "published"
+    seed: int = SEED
+
+    @property
+    def sparse_layers(self) -> list[int]:
+        """The layers with a router."""
+        return list(range(self.config["first_k_dense_replace"], self.config["num_hidden_layers"]))
+
+
+@cache
+def rules() -> Mapping[str, Any]:
+    """The shrink rules, the prompts and the forms, from small.toml."""
+    return load(PACKAGE / "conformance" / "small.toml", UnknownVariantError).data
+
+
+def case(name: str) -> Case:
+    """The small model of a variant, in the form after the slash.
+
+    Raises `UnknownVariantError` for a variant or form without a small model.
+    """
+    word, _, form = name.partition("/")
+    variant = variants.variant(word)
+    name = f"{variant.name}/{form}" if form else variant.name
+    config = shrunk(variant)
+    if not form:
+        return Case(name=name, variant=variant.name, config=config)
+    if form not in rules()["forms"]:
+        raise UnknownVariantError(
+            f"There is no form {form!r} of a small model.",
+            why=f"small.toml has {', '.join(rules()['forms'])}.",
+            next=f"try {variant.name}/{next(iter(rules()['forms']))}",
+        )
+    chosen = rules()["forms"][form]
+    changed = {**config, **chosen.get("changes", {})}
+    if changed["rope_scaling"] == "none":
+        changed["rope_scaling"] = None
+    writer = chosen.get("written-by", "published")
+    return Case(name=name, variant=variant.name, config=changed, written_by=writer)
+
+
+def standing_for(names: Iterable[str]) -> list[str]:
+    """The small models that prove these variants: one for all that shrink alike, and its forms.
+
+    Variants without latent attention have none. Raises `UnknownVariantError` when none has one.
+    """
+    chosen: dict[str, Mapping[str, Any]] = {}
+    asked = [variants.variant(name) for name in names]
+    for variant in asked:
+        if provable(variant) and (config := shrunk(variant)) not in chosen.values():
+            chosen[variant.name] = config
+    if not chosen:
+        near = next(name for name in variants.names() if provable(variants.variant(name)))
+        raise UnknownVariantError(
+            f"There is no small model for {', '.join(each.name for each in asked)}.",
+            why="the conformance suite makes models with latent attention only.",
+            next=f"try --variant {near}",
+        )
+    forms = [(name, form) for form, rule in rules()["forms"].items() for name in rule["of"]]
+    return [*chosen, *(f"{name}/{form}" for name, form in forms if name in chosen)]
+
+
+def provable(variant: Variant) -> bool:
+    """Whether the suite can make a small model of the variant."""
+    return variant.attention == "mla" and variant.architecture in rules()["model-types"]
+
+
+def shrunk(variant: Variant) -> dict[str, Any]:
+    """A variant's config.json with small sizes: unquantised, float32, no extra prediction layers.
+
+    Raises `UnknownVariantError` for a variant without a small model.
+    """
+    if not provable(variant):
+        raise UnknownVariantError(
+            f"There is no small model of {variant.name}.",
+            why="the conformance suite makes models with latent attention only.",
+        )
+    sizes = rules()["sizes"]
+    dropped = {"architecture", "num_nextn_predict_layers"}
+    kept = {k: v for k, v in variant.facts.items() if "." not in k and k not in dropped}
+    config = {k: v for k, v in kept.items() if v is not None or k == "q_lora_rank"}
+    config |= dict(rules()["constants"])
+    config |= {key: value for key, value in sizes.items() if not isinstance(value, Mapping)}
+    config |= sizes["query-compression"] if variant.q_lora_rank is not None else {}
+    config |= sizes["groups"] if (variant.n_group or 1) > 1 else {}
+    return config | {
+        "architectures": [variant.architecture],
+        "model_type": rules()["model-types"][variant.architecture],
+        "torch_dtype": "float32",
+        "rope_theta": variant.rope.theta,
+        "rope_scaling": _rope_scaling(variant),
+    }
+
+
+def _rope_scaling(variant: Variant) -> dict[str, Any] | None:
+    if variant.rope.type == "default":
+        return None
+    facts = {key: value for key, value in asdict(variant.rope).items() if key != "theta"}
+    return facts | dict(rules()["sizes"]["yarn"])
+
+
+def prompts() -> dict[str, list[int]]:
+    """Token ids of each prompt: random, the same always, below the small vocabulary."""
+    chosen, sizes = rules()["prompts"], rules()["sizes"]
+    dice = random.Random(chosen["seed"])
+    return {
+        name: [dice.randrange(2, sizes["vocab_size"]) for _ in range(length)]
+        for name, length in chosen["tokens"].items()
+    }
+
+
+def steps() -> int:
+    """How many tokens are generated after each prompt."""
+    count: int = rules()["prompts"]["steps"]
+    return count

@@ -1,0 +1,133 @@
+"""Run an engine beside the oracle and judge what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dspatch import engines
+from dspatch.conformance import checks, faults, oracle, small
+from dspatch.conformance.checks.seen import Seen
+from dspatch.conformance.oracle import Golden, Oracle
+from dspatch.conformance.report import CheckResult, Report
+from dspatch.conformance.small import Case
+from dspatch.engines import Observed, Options, Progress, Trial
+
+VARIANTS = ("deepseek-v2-lite", "deepseek-v2", "deepseek-v3")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """An engine's interpreter, the oracle to judge it by, and the folder for what they write."""
+
+    engine: str
+    python: Path
+    oracle: Oracle
+    out: Path
+    options: Options
+    progress: Progress
+
+
+def run(
+    *,
+    python: Path,
+    out: Path,
+    variants: Sequence[str] = VARIANTS,
+    engine: str = "vllm",
+    options: Options | None = None,
+    progress: Progress = engines.silent,
+) -> Report:
+    """Judge the engine that `python` imports on small models, named as `variant` or `variant/form`.
+
+    Everything that the engine wrote stays in `out`. A model that the engine refuses is a failed
+    check `engine.start`. Raises `EngineError`, `EngineEnvironmentError`, `UnknownVariantError`.
+    """
+    cases = [small.case(name) for name in variants]
+    bench = make_bench(python=python, out=out, engine=engine, options=options, progress=progress)
+    golden = bench.oracle.golden(cases, progress)
+    observed = observe(bench, [trial(case, one) for case, one in zip(cases, golden, strict=True)])
+    seen = measured(bench, list(zip(golden, observed, strict=True)))
+    return report(bench, observed, [result for one in seen for result in results(one)])
+
+
+def make_bench(
+    *, python: Path, out: Path, engine: str, options: Options | None, progress: Progress
+) -> Bench:
+    """The bench for a run, with the oracle's environment made when it is not in the cache."""
+    return Bench(
+        engine=engine,
+        python=python,
+        oracle=oracle.ensure(progress),
+        out=out,
+        options=options or Options(),
+        progress=progress,
+    )
+
+
+def trial(case: Case, golden: Golden, *, hooks: bool = False, loads: bool = False) -> Trial:
+    """What the engine does with a case; with its hook faults, or only its faults of loading."""
+    return Trial(
+        name=case.name,
+        checkpoint=golden.checkpoint.path,
+        config=case.config,
+        prompts=small.prompts(),
+        steps=small.steps(),
+        sparse_layers=case.sparse_layers,
+        hook_faults=[f.name for f in faults.fitting("hook", case.config)] if hooks else [],
+        load_faults=[dict(f.plant) for f in faults.fitting("load", case.config)] if loads else [],
+    )
+
+
+def observe(bench: Bench, trials: Sequence[Trial]) -> list[Observed]:
+    """Run the trials in the bench's engine."""
+    chosen = engines.get(bench.engine)
+    return chosen.observe(
+        bench.python, trials, out=bench.out, options=bench.options, progress=bench.progress
+    )
+
+
+def measured(bench: Bench, pairs: Sequence[tuple[Golden, Observed]]) -> list[Seen]:
+    """What each trial gave beside the oracle; a trial that did not run has no measures."""
+    ran = [pair for pair in pairs if not pair[1].error]
+    bench.progress(f"measuring {len(ran)} of {len(pairs)} models against the oracle")
+    found = iter(bench.oracle.measure(ran) if ran else [])
+    return [_seen(bench, one, {} if one.error else next(found)) for _, one in pairs]
+
+
+def _seen(bench: Bench, observed: Observed, measures: Any) -> Seen:
+    return Seen(
+        variant=observed.trial.name,
+        dtype=bench.options.dtype,
+        config=observed.trial.config,
+        facts=observed.facts,
+        measures=measures,
+    )
+
+
+def results(seen: Seen) -> list[CheckResult]:
+    """Every check on one model."""
+    if "error" in seen.facts:
+        return checks.refused(seen.variant, seen.dtype, str(seen.facts["error"]))
+    started = CheckResult(
+        check="engine.start",
+        variant=seen.variant,
+        dtype=seen.dtype,
+        status="pass",
+        note=", ".join(seen.facts.get("attention", [])),
+    )
+    return [started, *checks.judge(seen)]
+
+
+def report(bench: Bench, observed: Sequence[Observed], found: Sequence[CheckResult]) -> Report:
+    """The results with what is known about engine and oracle."""
+    known = next((one.facts for one in observed if not one.error), {})
+    facts = {
+        "engine": bench.engine,
+        **{key: known[key] for key in ("vllm", "torch") if key in known},
+        "oracle": ", ".join(bench.oracle.requirements),
+        "reference-ops": bench.options.reference_ops,
+        "seconds": {o.trial.name: o.facts.get("seconds", {}).get("total") for o in observed},
+    }
+    return Report(results=tuple(found), facts=facts)

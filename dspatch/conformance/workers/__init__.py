@@ -1,0 +1,1 @@
+"""Programs that run inside the oracle's environment; they never import dspatch."""

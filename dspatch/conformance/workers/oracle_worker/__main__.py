@@ -1,0 +1,70 @@
+"""Usage: python -m oracle_worker REQUEST.json, with this package's parent folder on PYTHONPATH.
+
+The request is a list under `tasks`, each with a `kind`: `make` a checkpoint, compute its `golden`
+results, or `measure` an engine's results. A task's output appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def make(task: Mapping[str, Any], target: Path) -> None:
+    """Write the checkpoint of `config`, `seed` and `form` into the folder `target`."""
+    from .checkpoint import make as write
+
+    write(task["config"], task["seed"], task["form"], target)
+
+
+def golden(task: Mapping[str, Any], target: Path) -> None:
+    """Write the golden results of the folder `checkpoint` for `prompts` and `steps`."""
+    from safetensors.torch import save_file
+
+    from .golden import golden as compute
+
+    save_file(compute(Path(task["checkpoint"]), task["prompts"], task["steps"]), target)
+
+
+def measure(task: Mapping[str, Any], target: Path) -> None:
+    """Write the measures of `result` against `golden` and `checkpoint` as JSON."""
+    from .measure import measure as compute
+
+    paths = (Path(task[key]) for key in ("golden", "checkpoint", "result"))
+    target.write_text(json.dumps(compute(*paths), indent=1) + "\n")
+
+
+KINDS = {"make": make, "golden": golden, "measure": measure}
+
+
+def main(request: Path) -> None:
+    """Run every task of the request."""
+    import torch
+
+    torch.set_num_threads(2)
+    for task in json.loads(request.read_text())["tasks"]:
+        target = Path(task["target"])
+        partial = target.with_name(f".{target.name}.{os.getpid()}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        KINDS[task["kind"]](task, partial)
+        _settle(partial, target)
+        print(f"{task['kind']} {target.name}", flush=True)
+
+
+def _settle(partial: Path, target: Path) -> None:
+    try:
+        partial.replace(target)
+    except OSError:
+        # Another process made the same folder meanwhile; the bytes are the same.
+        if not target.is_dir():
+            raise
+        shutil.rmtree(partial)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,56 @@
+"""Write a small checkpoint: config.json and model.safetensors."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from .weights import tensors
+
+
+def make(config: dict[str, Any], seed: int, form: str, target: Path) -> None:
+    """Write the checkpoint into the new folder `target`.
+
+    `form` says who wrote config.json: `published` keeps DeepSeek's own keys, `transformers` lets
+    the transformers config class write it (which drops `topk_method` and `scoring_func` of V3).
+    """
+    from safetensors.numpy import save_file
+
+    target.mkdir(parents=True)
+    save_file(tensors(config, seed), target / "model.safetensors", metadata={"format": "pt"})
+    written = config if form == "published" else rewritten(config)
+    _write(target / "config.json", written)
+    # What the second oracle reads: the same facts under one spelling, whoever wrote config.json.
+    _write(target / "oracle.json", config)
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
+
+
+def rewritten(config: dict[str, Any]) -> dict[str, Any]:
+    """The config as transformers writes it when it saves the model."""
+    from transformers import CONFIG_MAPPING
+
+    kind = CONFIG_MAPPING[config["model_type"]]
+    known = {key: value for key, value in config.items() if key in _keys(kind)}
+    own: dict[str, Any] = kind.from_dict(known).to_dict()
+    return {**own, "architectures": config["architectures"], "dtype": "float32"}
+
+
+def _keys(kind: type) -> set[str]:
+    # Other keys would survive as extra attributes and be written out again.
+    from transformers import PreTrainedConfig
+
+    fields = {f.name for f in dataclasses.fields(kind)} - {
+        f.name for f in dataclasses.fields(PreTrainedConfig)
+    }
+    return fields | {
+        "rope_scaling",
+        "rope_theta",
+        "bos_token_id",
+        "eos_token_id",
+        "tie_word_embeddings",
+    }

@@ -1,0 +1,110 @@
+"""Golden results of a checkpoint: transformers in float32, eager attention."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import metrics, twin
+
+
+def golden(folder: Path, prompts: dict[str, list[int]], steps: int) -> dict[str, Tensor]:
+    """Results for each prompt and its greedy continuation of `steps` tokens.
+
+    Keys, each below the prompt's name: `ids` (tokens,), `logits` (tokens, vocab), `layer.N` and
+    `final` (tokens, hidden), `routes.N` (tokens, chosen experts, sorted); and `sane.sdpa` and
+    `sane.twin`, the relative difference of the oracle from its two controls.
+    """
+    model = _model(folder, "eager")
+    out: dict[str, Tensor] = {}
+    for name, prompt in prompts.items():
+        observed = _observe(model, prompt, steps)
+        out |= {f"{name}.{key}": value for key, value in observed.items()}
+    return out | _sanity(folder, out, [f"{name}.ids" for name in prompts])
+
+
+def _model(folder: Path, attention: str) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    model, report = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation=attention, output_loading_info=True
+    )
+    wrong = {key: sorted(map(str, names)) for key, names in report.items() if names}
+    if wrong:
+        raise RuntimeError(f"transformers did not load {folder} whole: {wrong}")
+    # Steps are counted; no token may end a text early.
+    model.generation_config.eos_token_id = None
+    return model.eval()
+
+
+def _continue(model: Any, prompt: list[int], steps: int) -> list[int]:
+    with torch.no_grad():
+        text = model.generate(
+            torch.tensor([prompt]), max_new_tokens=steps, min_new_tokens=steps, do_sample=False
+        )
+    ids: list[int] = text[0].tolist()
+    return ids
+
+
+def _observe(model: Any, prompt: list[int], steps: int) -> dict[str, Tensor]:
+    ids = _continue(model, prompt, steps)
+    with _hooks(model) as seen, torch.no_grad():
+        logits = model(torch.tensor([ids]), use_cache=False).logits[0].contiguous()
+    # The continuation came through transformers' cache code; this pass did not, and must agree.
+    chosen = logits[len(prompt) - 1 : -1].argmax(-1).tolist()
+    if chosen != ids[len(prompt) :]:
+        raise RuntimeError("transformers' cached and uncached passes choose different tokens")
+    return {"ids": torch.tensor(ids), "logits": logits, **seen}
+
+
+@contextmanager
+def _hooks(model: Any) -> Iterator[dict[str, Tensor]]:
+    seen: dict[str, Tensor] = {}
+
+    def hidden(name: str) -> Any:
+        def hook(module: Any, args: Any, output: Any) -> None:
+            value = output[0] if isinstance(output, tuple) else output
+            seen[name] = value.reshape(-1, value.shape[-1]).clone()
+
+        return hook
+
+    def chosen(name: str) -> Any:
+        def hook(module: Any, args: Any, output: Any) -> None:
+            seen[name] = output[2].sort(-1)[0].to(torch.int32)
+
+        return hook
+
+    handles = [model.model.norm.register_forward_hook(hidden("final"))]
+    for number, layer in enumerate(model.model.layers):
+        handles.append(layer.register_forward_hook(hidden(f"layer.{number}")))
+        if hasattr(layer.mlp, "gate"):
+            handles.append(layer.mlp.gate.register_forward_hook(chosen(f"routes.{number}")))
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _sanity(folder: Path, out: dict[str, Tensor], names: list[str]) -> dict[str, Tensor]:
+    from safetensors.torch import load_file
+
+    config = json.loads((folder / "oracle.json").read_text())
+    weights, other = load_file(folder / "model.safetensors"), _model(folder, "sdpa")
+    worst = {"sane.sdpa": 0.0, "sane.twin": 0.0}
+    for name in names:
+        ids, logits = out[name].tolist(), out[name.replace(".ids", ".logits")]
+        with torch.no_grad():
+            second = {
+                "sane.sdpa": other(torch.tensor([ids]), use_cache=False).logits[0],
+                "sane.twin": twin.logits(config, weights, ids),
+            }
+        for key, value in second.items():
+            worst[key] = max(worst[key], metrics.relative(value, logits))
+    return {key: torch.tensor(value, dtype=torch.float64) for key, value in worst.items()}

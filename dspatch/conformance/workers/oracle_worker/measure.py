@@ -1,0 +1,119 @@
+"""Measure an engine's results against the golden ones: numbers only, no verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from . import metrics
+
+Tensors = Mapping[str, Tensor]
+
+
+def measure(golden: Path, checkpoint: Path, result: Path) -> dict[str, Any]:
+    """All that the checks judge, as JSON values.
+
+    `runs` has one entry for `alone`, `together`, `again` and each planted fault; `weights` compares
+    the parameters read back with the checkpoint's; `sane` is the oracle against its controls.
+    """
+    from safetensors.torch import load_file
+
+    expected, found = load_file(golden), load_file(result)
+    runs = {name: run(expected, _below(found, name)) for name in _runs(found)}
+    sane = {key: float(expected[f"sane.{key}"]) for key in ("sdpa", "twin")}
+    compared = weights(load_file(checkpoint), _below(found, "weights/"))
+    return {"runs": runs, "weights": compared, "sane": sane}
+
+
+def _runs(found: Iterable[str]) -> list[str]:
+    prefixes = [name.split("/", 1)[0] + "/" for name in found if not name.startswith("fault/")]
+    faults = [name.split(":", 1)[0] + ":" for name in found if name.startswith("fault/")]
+    return sorted({*prefixes, *faults} - {"weights/"})
+
+
+def run(expected: Tensors, found: Tensors) -> dict[str, Any]:
+    """One run, for each prompt: logits, layers, routes, greedy tokens, what the scheduler did."""
+    prompts = sorted(name.removesuffix(".tokens") for name in found if name.endswith(".tokens"))
+    return {
+        name: _prompt(_below(expected, f"{name}."), _below(found, f"{name}.")) for name in prompts
+    }
+
+
+def _prompt(expected: Tensors, found: Tensors) -> dict[str, Any]:
+    steps = found["tokens"].shape[0]
+    length = expected["ids"].shape[0] - steps
+    # Row i predicts token i+1; the last golden row predicts a token that nobody generated.
+    wanted = expected["logits"][:-1][-found["logits"].shape[0] :]
+    same = _agreed_steps(expected["ids"][length:], found["tokens"])
+    # Past the first step that chose another token, the two continue different texts.
+    valid = wanted.shape[0] - steps + min(same + 1, steps)
+    logits, golden = found["logits"][:valid], wanted[:valid]
+    prefill = wanted.shape[0] - steps
+    missed = metrics.margins_missed(logits, golden)
+    return {
+        "tokens": length,
+        "steps": steps,
+        "agreed_steps": same,
+        "prefill_rel": metrics.relative(logits[:prefill], golden[:prefill]) if prefill else None,
+        "decode_rel": metrics.relative(logits[prefill:], golden[prefill:]),
+        "prefill_logprob": metrics.worst_logprob(logits[:prefill], golden[:prefill]),
+        "decode_logprob": metrics.worst_logprob(logits[prefill + 1 :], golden[prefill + 1 :]),
+        "first_step_logprob": metrics.worst_logprob(
+            logits[prefill : prefill + 1], golden[prefill : prefill + 1]
+        ),
+        "argmax_missed": len(missed),
+        "worst_missed_margin": float(missed.max()) if len(missed) else 0.0,
+        "finite": bool(found["logits"].isfinite().all()),
+        "layers": _layers(expected, found, length + same),
+        "routes": _routes(expected, found, length + same),
+        "forwards": found["forwards"].tolist() if "forwards" in found else [],
+        "cached": int(found["cached"]) if "cached" in found else 0,
+    }
+
+
+def _agreed_steps(expected: Tensor, found: Tensor) -> int:
+    differing = (expected != found).nonzero()
+    return int(differing[0]) if len(differing) else int(found.shape[0])
+
+
+def _layers(expected: Tensors, found: Tensors, tokens: int) -> list[list[Any]]:
+    """[name, relative difference] in the model's order, over the tokens that both texts share."""
+    names = sorted((n for n in found if n.startswith("layer.")), key=lambda n: int(n.split(".")[1]))
+    names += ["final"] if "final" in found else []
+    rows = min(tokens, expected["ids"].shape[0] - 1)
+    return [[n, metrics.relative(found[n][:rows], expected[n][:rows])] for n in names]
+
+
+def _routes(expected: Tensors, found: Tensors, tokens: int) -> list[list[Any]]:
+    """[layer, tokens whose experts differ, tokens]; empty when no router was seen."""
+    names = sorted(
+        (n for n in found if n.startswith("routes.")), key=lambda n: int(n.split(".")[1])
+    )
+    rows = min(tokens, expected["ids"].shape[0] - 1)
+    return [
+        [int(n.split(".")[1]), metrics.routes_differing(found[n][:rows], expected[n][:rows]), rows]
+        for n in names
+    ]
+
+
+def weights(expected: Tensors, found: Tensors) -> dict[str, Any]:
+    """Names on one side only, names with gaps (NaN), and names whose values are not bit-equal."""
+    shared = sorted(expected.keys() & found.keys())
+    return {
+        "missing": sorted(expected.keys() - found.keys()),
+        "extra": sorted(found.keys() - expected.keys()),
+        "unfilled": sorted(n for n, v in found.items() if bool(v.isnan().any())),
+        "differing": [n for n in shared if not _bit_equal(expected[n], found[n])],
+        "compared": len(shared),
+    }
+
+
+def _bit_equal(x: Tensor, y: Tensor) -> bool:
+    return x.shape == y.shape and x.dtype == y.dtype and bool((x == y).all())
+
+
+def _below(tensors: Tensors, prefix: str) -> dict[str, Tensor]:
+    return {n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)}

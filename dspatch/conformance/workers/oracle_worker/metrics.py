@@ -1,0 +1,38 @@
+"""Small pure measures between two tensors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def relative(measured: Tensor, expected: Tensor) -> float:
+    """1 - 2<x,y>/(<x,x>+<y,y>) in float64: 0 when equal, 1 when unrelated, inf when not comparable."""
+    x, y = measured.double(), expected.double()
+    if x.shape != y.shape or not bool(torch.isfinite(x).all()):
+        return float("inf")
+    # As |x-y|² over the same sum: the textbook form loses everything below 1e-16 to cancellation.
+    return float((x - y).square().sum() / (x.square().sum() + y.square().sum()).clamp_min(1e-300))
+
+
+def worst_logprob(measured: Tensor, expected: Tensor) -> float:
+    """Largest absolute difference in log-probability over all positions and tokens, in nats."""
+    if measured.shape != expected.shape or not bool(torch.isfinite(measured).all()):
+        return float("inf")
+    difference = measured.double().log_softmax(-1) - expected.double().log_softmax(-1)
+    return float(difference.abs().max()) if difference.numel() else 0.0
+
+
+def margins_missed(measured: Tensor, expected: Tensor) -> Tensor:
+    """Where the argmaxes differ: by how many nats the oracle prefers its own, (misses,)."""
+    prefer = expected.double().log_softmax(-1)
+    ours, theirs = measured.argmax(-1, keepdim=True), expected.argmax(-1, keepdim=True)
+    lost = (prefer.gather(-1, theirs) - prefer.gather(-1, ours)).squeeze(-1)
+    return lost[(ours != theirs).squeeze(-1)]
+
+
+def routes_differing(measured: Tensor, expected: Tensor) -> int:
+    """Number of tokens whose set of experts differs; both (tokens, chosen), sorted."""
+    if measured.shape != expected.shape:
+        return int(expected.shape[0])
+    return int((measured.long() != expected.long()).any(-1).sum())

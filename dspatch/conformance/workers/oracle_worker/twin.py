@@ -1,0 +1,140 @@
+"""A second DeepSeek in float64, so that the oracle is not just whatever transformers does.
+
+Written from the models' definition, with plain loops over experts and full attention; it shares no
+code with transformers. One forward of a small checkpoint takes a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Weights = Mapping[str, Tensor]
+
+
+def logits(config: Mapping[str, Any], weights: Weights, ids: list[int]) -> Tensor:
+    """Logits of every position, (tokens, vocab) in float64."""
+    double = {name: value.double() for name, value in weights.items()}
+    hidden = double["model.embed_tokens.weight"][ids]
+    for layer in range(config["num_hidden_layers"]):
+        part = _below(double, f"model.layers.{layer}.")
+        normed = _norm(hidden, part["input_layernorm.weight"], config)
+        hidden = hidden + attention(config, _below(part, "self_attn."), normed)
+        normed = _norm(hidden, part["post_attention_layernorm.weight"], config)
+        hidden = hidden + _feed_forward(config, _below(part, "mlp."), normed)
+    return _norm(hidden, double["model.norm.weight"], config) @ double["lm_head.weight"].T
+
+
+def attention(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tensor:
+    """Multi-head latent attention over one sequence, (tokens, hidden) to (tokens, hidden)."""
+    heads, rope, nope = (
+        config[key] for key in ("num_attention_heads", "qk_rope_head_dim", "qk_nope_head_dim")
+    )
+    tokens, latent = hidden.shape[0], config["kv_lora_rank"]
+    if config["q_lora_rank"] is None:
+        query = hidden @ part["q_proj.weight"].T
+    else:
+        query = _norm(hidden @ part["q_a_proj.weight"].T, part["q_a_layernorm.weight"], config)
+        query = query @ part["q_b_proj.weight"].T
+    query = query.view(tokens, heads, nope + rope)
+    compressed = hidden @ part["kv_a_proj_with_mqa.weight"].T
+    expanded = _norm(compressed[:, :latent], part["kv_a_layernorm.weight"], config)
+    expanded = (expanded @ part["kv_b_proj.weight"].T).view(tokens, heads, -1)
+    turned = _rotate(config, torch.cat((query[..., nope:], compressed[:, None, latent:]), 1))
+    scores = torch.einsum("qhd,khd->hqk", query[..., :nope], expanded[..., :nope])
+    scores = scores + torch.einsum("qhd,kd->hqk", turned[:, :heads], turned[:, heads])
+    future = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
+    scores = (scores * softmax_scale(config)).masked_fill(future, -math.inf)
+    mixed = torch.einsum("hqk,khd->qhd", scores.softmax(-1), expanded[..., nope:])
+    return mixed.reshape(tokens, -1) @ part["o_proj.weight"].T
+
+
+def softmax_scale(config: Mapping[str, Any]) -> float:
+    """1/sqrt(head dim), times YaRN's squared mscale of all dims when the config has YaRN."""
+    scale = float((config["qk_nope_head_dim"] + config["qk_rope_head_dim"]) ** -0.5)
+    yarn = _yarn(config)
+    return scale if yarn is None else scale * _mscale(yarn["factor"], yarn["mscale_all_dim"]) ** 2
+
+
+def _yarn(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    scaling: Mapping[str, Any] | None = config.get("rope_scaling")
+    return scaling if scaling and scaling["type"] == "yarn" else None
+
+
+def _mscale(factor: float, mscale: float) -> float:
+    return 1.0 if factor <= 1 or not mscale else 0.1 * mscale * math.log(factor) + 1.0
+
+
+def _rotate(config: Mapping[str, Any], value: Tensor) -> Tensor:
+    """Rotate pairs (2i, 2i+1) of the last dim by position times frequency i."""
+    angle = torch.arange(value.shape[0], dtype=torch.float64)[:, None] * frequencies(config)
+    gain = 1.0
+    if (yarn := _yarn(config)) is not None:
+        gain = _mscale(yarn["factor"], yarn["mscale"]) / _mscale(
+            yarn["factor"], yarn["mscale_all_dim"]
+        )
+    cos, sin = angle.cos()[:, None] * gain, angle.sin()[:, None] * gain
+    even, odd = value[..., 0::2], value[..., 1::2]
+    return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
+
+
+def frequencies(config: Mapping[str, Any]) -> Tensor:
+    """Angle a position of each pair, (rope/2,), with YaRN's blend when the config has YaRN."""
+    dim, base = config["qk_rope_head_dim"], float(config["rope_theta"])
+    plain = base ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    yarn = _yarn(config)
+    if yarn is None:
+        return plain
+
+    def pair_of(turns: float) -> float:
+        length = yarn["original_max_position_embeddings"]
+        return float(dim * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base)))
+
+    low = max(math.floor(pair_of(yarn["beta_fast"])), 0)
+    high = min(math.ceil(pair_of(yarn["beta_slow"])), dim - 1)
+    ramp = ((torch.arange(dim // 2) - low) / max(high - low, 1e-3)).clamp(0, 1).double()
+    return plain / yarn["factor"] * ramp + plain * (1 - ramp)
+
+
+def route(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tensor:
+    """Mixing weight of every expert for every token, (tokens, experts), zero where not chosen."""
+    raw = hidden @ part["gate.weight"].T
+    v3 = config["scoring_func"] == "sigmoid"
+    score = raw.sigmoid() if v3 else raw.softmax(-1)
+    choice = score + part["gate.e_score_correction_bias"] if v3 else score
+    if config["topk_method"] != "greedy":
+        grouped = choice.unflatten(-1, (config["n_group"], -1))
+        strength = grouped.topk(2)[0].sum(-1) if v3 else grouped.amax(-1)
+        kept = torch.zeros_like(strength).scatter(1, strength.topk(config["topk_group"])[1], 1)
+        choice = grouped.masked_fill(kept[..., None] == 0, -math.inf).flatten(-2)
+    chosen = choice.topk(config["num_experts_per_tok"])[1]
+    weight = torch.zeros_like(score).scatter(1, chosen, score.gather(1, chosen))
+    if config["norm_topk_prob"]:
+        weight = weight / (weight.sum(-1, keepdim=True) + 1e-20)
+    return weight * config["routed_scaling_factor"]
+
+
+def _feed_forward(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tensor:
+    if "gate.weight" not in part:
+        return _mlp(part, hidden)
+    out = _mlp(_below(part, "shared_experts."), hidden)
+    for expert, weight in enumerate(route(config, part, hidden).T):
+        out = out + weight[:, None] * _mlp(_below(part, f"experts.{expert}."), hidden)
+    return out
+
+
+def _mlp(part: Weights, hidden: Tensor) -> Tensor:
+    gate = torch.nn.functional.silu(hidden @ part["gate_proj.weight"].T)
+    return (gate * (hidden @ part["up_proj.weight"].T)) @ part["down_proj.weight"].T
+
+
+def _norm(value: Tensor, weight: Tensor, config: Mapping[str, Any]) -> Tensor:
+    return value * (value.square().mean(-1, keepdim=True) + config["rms_norm_eps"]).rsqrt() * weight
+
+
+def _below(weights: Weights, prefix: str) -> dict[str, Tensor]:
+    return {name[len(prefix) :]: v for name, v in weights.items() if name.startswith(prefix)}

@@ -1,0 +1,109 @@
+"""Run vLLM, in an environment of its own, under observation."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dspatch import process
+from dspatch.engines import Observed, Options, Progress, Trial
+from dspatch.errors import EngineError, ProcessError
+
+NAME = "vllm"
+WORKERS = Path(__file__).with_name("workers")
+RESULT = "result.json"
+
+
+def requirements(wheel: Path) -> list[str]:
+    """The wheel alone: its metadata names everything that vLLM needs on this target."""
+    return [str(wheel)]
+
+
+def observe(
+    python: Path, trials: Sequence[Trial], *, out: Path, options: Options, progress: Progress
+) -> list[Observed]:
+    """Run the trials, one after the other, in one process of `python`; one folder each in `out`.
+
+    A trial whose process dies has that as its error, and the next ones start anew. Raises
+    `EngineError` when there is no vLLM at all, `ProcessTimeoutError` past the options' timeout.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    log = out / "engine.log"
+    folders = [out / f"{number}-{one.name.replace('/', '-')}" for number, one in enumerate(trials)]
+    waiting = list(zip(trials, folders, strict=True))
+    done: list[Observed] = []
+    for _, folder in waiting:
+        shutil.rmtree(folder, ignore_errors=True)
+    while waiting:
+        progress(f"starting vLLM for {', '.join(one.name for one, _ in waiting)}")
+        ended = _process(python, waiting, out, log, options)
+        reported = [_observed(*pair) for pair in waiting if (pair[1] / RESULT).is_file()]
+        done += reported or [_died(*waiting[0], ended, log)]
+        waiting = waiting[len(reported) or 1 :]
+    return done
+
+
+def _process(
+    python: Path, waiting: Sequence[tuple[Trial, Path]], out: Path, log: Path, options: Options
+) -> str:
+    """Run the worker, which ends at the first trial that fails; why it died, or nothing."""
+    request = out / "request.json"
+    asked = [_request(one, folder, options) for one, folder in waiting]
+    request.write_text(json.dumps({"trials": asked}, indent=1) + "\n")
+    try:
+        process.run(
+            [python, "-m", "vllm_worker", request],
+            env=environment(options),
+            log=log,
+            timeout=options.timeout,
+        )
+    except ProcessError as error:
+        return error.why
+    return ""
+
+
+def _died(trial: Trial, folder: Path, why: str, log: Path) -> Observed:
+    if "ModuleNotFoundError: No module named 'vllm'" in why:
+        raise EngineError(
+            "The interpreter has no vLLM.", why=why.splitlines()[-1], next=f"read the log: {log}"
+        )
+    last = why.splitlines()[-1] if why else "it printed nothing"
+    facts = {"error": f"the process died: {last}"}
+    return Observed(trial=trial, tensors=folder / "result.safetensors", facts=facts)
+
+
+def environment(options: Options) -> dict[str, str]:
+    """The environment variables of a run that stays in one process and off the network."""
+    return {
+        "PYTHONPATH": str(WORKERS),
+        "PYTHONUNBUFFERED": "1",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        # Hooks and planted faults reach the live model only when it lives in the worker itself.
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        # Small models need little cache, and pinned threads fight over the cores of a busy machine.
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": str(options.threads),
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "DSPATCH_REFERENCE_OPS": "1" if options.reference_ops else "0",
+    }
+
+
+def _request(trial: Trial, folder: Path, options: Options) -> dict[str, Any]:
+    return {
+        **asdict(trial),
+        "checkpoint": str(trial.checkpoint),
+        "out": str(folder),
+        "options": asdict(options),
+    }
+
+
+def _observed(trial: Trial, folder: Path) -> Observed:
+    facts = json.loads((folder / RESULT).read_text())
+    return Observed(trial=trial, tensors=folder / "result.safetensors", facts=facts)

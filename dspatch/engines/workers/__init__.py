@@ -1,0 +1,1 @@
+"""Programs that run inside an engine's environment; they never import dspatch."""

@@ -1,0 +1,1 @@
+"""vLLM under observation: runs prompts offline, reads states and weights back, plants faults."""

@@ -1,0 +1,98 @@
+"""Start vLLM offline in this process, and say what it runs with."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
+    """A running `LLM` for a checkpoint without a tokenizer, stopped at the end of the block."""
+    from vllm import LLM
+
+    llm = None
+    try:
+        llm = LLM(
+            model=checkpoint,
+            skip_tokenizer_init=True,
+            dtype=options["dtype"],
+            enforce_eager=True,
+            max_model_len=options["max_model_len"],
+            max_num_batched_tokens=options["max_num_batched_tokens"],
+            max_num_seqs=options["max_num_seqs"],
+            block_size=options["block_size"],
+            enable_chunked_prefill=True,
+            enable_prefix_caching=True,
+            max_logprobs=-1,
+            logprobs_mode="raw_logits",
+            seed=0,
+        )
+        yield llm
+    finally:
+        del llm
+        gc.collect()
+        from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+        cleanup_dist_env_and_memory()
+
+
+def model_of(llm: Any) -> Any:
+    """The live model: the engine runs in this process, so what it returns is no copy."""
+    return llm.apply_model(lambda model: model)[0]
+
+
+def facts(llm: Any) -> dict[str, Any]:
+    """What the engine settled on: versions, attention backend, cache layout, scheduling."""
+    import torch
+    import vllm
+
+    config = llm.llm_engine.vllm_config
+    return {
+        "vllm": vllm.__version__,
+        "torch": torch.__version__,
+        "attention": sorted(_backends(llm)),
+        "prefix_caching": bool(config.cache_config.enable_prefix_caching),
+        "chunked_prefill": bool(getattr(config.scheduler_config, "enable_chunked_prefill", False)),
+        "max_num_batched_tokens": config.scheduler_config.max_num_batched_tokens,
+        "cache": _cache(llm),
+    }
+
+
+def _backends(llm: Any) -> set[str]:
+    names = set()
+    for module in model_of(llm).modules():
+        if hasattr(module, "get_attn_backend") and hasattr(module, "kv_cache"):
+            names.add(str(module.get_attn_backend().get_name()))
+    return names
+
+
+def _cache(llm: Any) -> dict[str, Any]:
+    core = llm.llm_engine.engine_core.engine_core
+    groups = core.scheduler.kv_cache_config.kv_cache_groups
+    layers = sum(len(group.layer_names) for group in groups)
+    token_bytes = sum(
+        len(group.layer_names)
+        * group.kv_cache_spec.page_size_bytes
+        / group.kv_cache_spec.block_size
+        for group in groups
+    )
+    return {
+        "kinds": sorted({type(group.kv_cache_spec).__name__ for group in groups}),
+        "block_size": groups[0].kv_cache_spec.block_size,
+        "layers": layers,
+        "bytes_per_token": token_bytes,
+    }
+
+
+@contextmanager
+def clock(times: dict[str, float], name: str) -> Iterator[None]:
+    """Add the block's seconds to `times`."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        times[name] = round(times.get(name, 0.0) + time.perf_counter() - start, 3)

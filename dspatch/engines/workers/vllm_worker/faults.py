@@ -1,0 +1,197 @@
+"""Faults planted into a running engine and taken out again, so that one start serves them all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+from .observe import routing
+
+Config = Mapping[str, Any]
+Plant = Callable[[Any, Config], AbstractContextManager[None]]
+
+
+@contextmanager
+def _overwritten(parameter: Any, value: float) -> Iterator[None]:
+    before = parameter.detach().clone()
+    parameter.data.fill_(value)
+    try:
+        yield
+    finally:
+        parameter.data.copy_(before)
+
+
+@contextmanager
+def _attributes(owners: Iterable[Any], name: str, change: Callable[[Any], Any]) -> Iterator[None]:
+    saved = [(owner, getattr(owner, name)) for owner in owners]
+    if not saved:
+        raise LookupError(f"nothing in this engine has `{name}`")
+    for owner, value in saved:
+        setattr(owner, name, change(value))
+    try:
+        yield
+    finally:
+        for owner, value in saved:
+            setattr(owner, name, value)
+
+
+@contextmanager
+def _output(module: Any, change: Callable[[Any], Any]) -> Iterator[None]:
+    def hook(module: Any, args: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (change(output[0]), *output[1:])
+        return change(output)
+
+    handle = module.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _owners(model: Any, name: str) -> list[Any]:
+    """The modules, and the plain objects that they hold (kernels, routers), with this attribute."""
+    found: dict[int, Any] = {}
+    for module in model.modules():
+        for holder in (module, *vars(module).values()):
+            for owner in (holder, *_held(holder)):
+                if getattr(owner, "__dict__", None) and vars(owner).get(name) is not None:
+                    found[id(owner)] = owner
+    return list(found.values())
+
+
+def _held(holder: Any) -> list[Any]:
+    own = type(holder).__module__.startswith("vllm.")
+    return list(vars(holder).values()) if own and hasattr(holder, "__dict__") else []
+
+
+def unloaded_norm(model: Any, config: Config) -> AbstractContextManager[None]:
+    attention = model.model.layers[1].self_attn
+    norm = getattr(attention, "q_a_layernorm", None) or attention.kv_a_layernorm
+    return _overwritten(norm.weight, 1.0)
+
+
+def missing_shared_expert(model: Any, config: Config) -> AbstractContextManager[None]:
+    return _output(model.model.layers[-1].mlp.shared_experts, lambda out: out * 0)
+
+
+@contextmanager
+def wrong_softmax_scale(model: Any, config: Config) -> Iterator[None]:
+    # Prefill and decode kernels each hold a scale of their own; a smaller query does it to both.
+    yarn = config["rope_scaling"]
+    gain = (0.1 * yarn["mscale_all_dim"] * math.log(yarn["factor"]) + 1.0) ** 2
+    with ExitStack() as stack:
+        for layer in model.model.layers:
+            attention = layer.self_attn
+            query = getattr(attention, "q_b_proj", None) or attention.q_proj
+            stack.enter_context(_output(query, lambda out: out / gain))
+        yield
+
+
+def wrong_rope_layout(model: Any, config: Config) -> AbstractContextManager[None]:
+    owners = [m for m in model.modules() if hasattr(m, "is_neox_style")]
+    return _attributes(owners, "is_neox_style", lambda value: not value)
+
+
+@contextmanager
+def router_bias_ignored(model: Any, config: Config) -> Iterator[None]:
+    with ExitStack() as stack:
+        for name, parameter in model.named_parameters():
+            if name.endswith("e_score_correction_bias"):
+                stack.enter_context(_overwritten(parameter, 0.0))
+        yield
+
+
+def qkv_a_swapped(model: Any, config: Config) -> AbstractContextManager[None]:
+    import torch
+
+    rows = config["q_lora_rank"]
+    fused = model.model.layers[1].self_attn.fused_qkv_a_proj
+    return _output(fused, lambda out: torch.cat((out[..., -rows:], out[..., :-rows]), -1))
+
+
+def experts_swapped(model: Any, config: Config) -> AbstractContextManager[None]:
+    def swap(weights: Any, ids: Any) -> tuple[Any, Any]:
+        return weights, ids.where(ids != 3, ids + 1).where(ids != 4, ids - 1)
+
+    return routing(model, swap)
+
+
+def routed_scaling_one(model: Any, config: Config) -> AbstractContextManager[None]:
+    return _attributes(_owners(model, "routed_scaling_factor"), "routed_scaling_factor", _one)
+
+
+def _one(value: Any) -> float:
+    return 1.0
+
+
+def group_limit_ignored(model: Any, config: Config) -> AbstractContextManager[None]:
+    return _attributes(_owners(model, "topk_group"), "topk_group", lambda _: config["n_group"])
+
+
+@contextmanager
+def cache_lost(model: Any, config: Config, when: Callable[[Any], bool]) -> Iterator[None]:
+    """Empty the KV cache before each forward pass whose positions (tokens,) satisfy `when`."""
+
+    def hook(layer: Any, args: Any, kwargs: Any) -> None:
+        if when(kwargs["positions"] if "positions" in kwargs else args[0]):
+            for module in model.modules():
+                empty_cache(module)
+
+    # On the first layer: vLLM's model class overrides the call that would run its own hooks.
+    handle = model.model.layers[0].register_forward_pre_hook(hook, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def empty_cache(layer: Any) -> None:
+    """Zero the part of the KV cache that belongs to this layer, if it has one."""
+    held = vars(layer).get("kv_cache")
+    for cache in held if isinstance(held, (list, tuple)) else [held]:
+        if hasattr(cache, "zero_"):
+            cache.zero_()
+
+
+def cache_lost_before_decode(model: Any, config: Config) -> AbstractContextManager[None]:
+    return cache_lost(model, config, lambda positions: len(positions) == 1)
+
+
+def cache_lost_between_chunks(model: Any, config: Config) -> AbstractContextManager[None]:
+    return cache_lost(model, config, lambda positions: len(positions) > 1 and int(positions[0]) > 0)
+
+
+HOOKS: dict[str, Plant] = {
+    "unloaded-norm": unloaded_norm,
+    "missing-shared-expert": missing_shared_expert,
+    "wrong-softmax-scale": wrong_softmax_scale,
+    "wrong-rope-layout": wrong_rope_layout,
+    "router-bias-ignored": router_bias_ignored,
+    "q_a-kv_a-swapped": qkv_a_swapped,
+    "experts-swapped": experts_swapped,
+    "routed-scaling-one": routed_scaling_one,
+    "group-limit-ignored": group_limit_ignored,
+    "cache-lost-before-decode": cache_lost_before_decode,
+    "cache-lost-between-chunks": cache_lost_between_chunks,
+}
+
+
+def spoiled(
+    stream: Iterable[tuple[str, Any]], plants: Iterable[Mapping[str, Any]]
+) -> Iterator[tuple[str, Any]]:
+    """Plant faults of loading: each of `plants` drops, swaps two, or scales a block of one."""
+    dropped = {name for plant in plants for name in plant.get("drop", ())}
+    scaled = {name for plant in plants for name in plant.get("scale", ())}
+    renamed: dict[str, str] = {}
+    for first, second in (plant["swap"] for plant in plants if "swap" in plant):
+        renamed |= {first: second, second: first}
+    for name, value in stream:
+        if name in dropped:
+            continue
+        if name in scaled:
+            value = value.clone()
+            value[:64, :128] *= 1.1
+        yield renamed.get(name, name), value

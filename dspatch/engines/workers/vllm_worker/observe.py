@@ -1,0 +1,109 @@
+"""Record what the model computes inside: every layer's hidden state and the routers' choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+Choose = Callable[..., tuple[Any, Any]]
+
+
+class Recorder:
+    """Tensors by name, joined over the forward passes of one run."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, list[Any]] = {}
+        self.routes: list[Any] = []
+        self.forwards: list[int] = []
+
+    def joined(self, sparse_layers: list[int]) -> dict[str, Any]:
+        """`layer.N` and `final` (tokens, hidden), `routes.N` (tokens, chosen experts, sorted)."""
+        import torch
+
+        out = {name: torch.cat(parts) for name, parts in self.states.items()}
+        # The routers are called once a forward pass each, in the order of the layers.
+        if len(self.routes) == len(sparse_layers) * len(self.forwards):
+            for place, layer in enumerate(sparse_layers):
+                chosen = self.routes[place :: len(sparse_layers)]
+                out[f"routes.{layer}"] = torch.cat(chosen).to(torch.int32).sort(-1)[0]
+        return out
+
+
+@contextmanager
+def recording(model: Any) -> Iterator[Recorder]:
+    """Record the forward passes of the block."""
+    recorder = Recorder()
+    with ExitStack() as stack:
+        for number, layer in enumerate(model.model.layers):
+            stack.enter_context(_hooked(layer, recorder, f"layer.{number}"))
+        stack.enter_context(_hooked(model.model.norm, recorder, "final"))
+        stack.enter_context(routing(model, lambda *a, **k: _note(recorder, *a, **k)))
+        yield recorder
+
+
+@contextmanager
+def _hooked(module: Any, recorder: Recorder, name: str) -> Iterator[None]:
+    def hook(module: Any, args: Any, output: Any) -> None:
+        first, rest = output if isinstance(output, tuple) else (output, None)
+        # A decoder layer returns its addition to the residual stream apart from the stream.
+        value = first + rest if name.startswith("layer.") and rest is not None else first
+        recorder.states.setdefault(name, []).append(value.detach().clone())
+        if name == "final":
+            recorder.forwards.append(value.shape[0])
+
+    handle = module.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _note(recorder: Recorder, weights: Any, ids: Any) -> tuple[Any, Any]:
+    recorder.routes.append(ids.detach().clone())
+    return weights, ids
+
+
+@contextmanager
+def routing(model: Any, change: Callable[[Any, Any], tuple[Any, Any]]) -> Iterator[None]:
+    """Pass every router's (weights, ids) through `change` within the block.
+
+    vLLM routes through a router object beside each layer of experts or, in its older CPU kernels,
+    through one module function; whichever exists is wrapped.
+    """
+    owners = {id(r): r for m in model.modules() if (r := _router(m)) is not None}
+    places = [*owners.values(), *_routing_modules()]
+    saved = [(place, vars(place).get("select_experts")) for place in places]
+    for place in places:
+        place.select_experts = _wrapped(place.select_experts, change)
+    try:
+        yield
+    finally:
+        for place, before in saved:
+            if before is None:
+                del place.select_experts
+            else:
+                place.select_experts = before
+
+
+def _router(module: Any) -> Any:
+    router = getattr(module, "router", None)
+    return router if hasattr(router, "select_experts") else None
+
+
+def _routing_modules() -> list[Any]:
+    import importlib
+
+    try:
+        found = importlib.import_module("vllm.model_executor.layers.fused_moe.cpu_fused_moe")
+    except ImportError:
+        return []
+    return [found] if hasattr(found, "select_experts") else []
+
+
+def _wrapped(inner: Choose, change: Callable[[Any, Any], tuple[Any, Any]]) -> Choose:
+    def select_experts(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        weights, ids = inner(*args, **kwargs)
+        return change(weights, ids)
+
+    return select_experts

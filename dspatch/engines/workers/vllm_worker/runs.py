@@ -1,0 +1,108 @@
+"""The runs of one engine: prompts alone, at once, again from the prefix cache, under faults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .faults import HOOKS
+from .observe import recording
+
+Prompts = Mapping[str, list[int]]
+Tensors = dict[str, Any]
+
+
+def alone(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
+    """Each prompt by itself: logits of every position, every layer's states, routers' choices."""
+    out: Tensors = {}
+    for name, prompt in request["prompts"].items():
+        with recording(model) as recorder:
+            result = generate(llm, {name: prompt}, request["steps"], prompt_logits=True)
+        out |= {f"{name}.{key}": value for key, value in result[name].items() if key != "cached"}
+        seen = recorder.joined(request["sparse_layers"])
+        out |= {f"{name}.{key}": value for key, value in seen.items()}
+        out[f"{name}.forwards"] = _integers(recorder.forwards)
+    return out
+
+
+def together(llm: Any, request: Mapping[str, Any]) -> Tensors:
+    """All prompts in one call, so that prefill and decode of different requests share steps."""
+    result = generate(llm, request["prompts"], request["steps"], prompt_logits=True)
+    return _flat(result)
+
+
+def again(llm: Any, request: Mapping[str, Any]) -> Tensors:
+    """Each prompt once more, without prompt logits, which would bypass the prefix cache."""
+    out: Tensors = {}
+    for name, prompt in request["prompts"].items():
+        out |= _flat(generate(llm, {name: prompt}, request["steps"], prompt_logits=False))
+    return out
+
+
+def faulty(llm: Any, model: Any, request: Mapping[str, Any]) -> tuple[Tensors, dict[str, str]]:
+    """`alone` under each planted fault; and why a fault could not be planted in this engine."""
+    out: Tensors = {}
+    refused: dict[str, str] = {}
+    for name in request["hook_faults"]:
+        llm.reset_prefix_cache()
+        try:
+            with HOOKS[name](model, request["config"]):
+                found = alone(llm, model, request)
+        except (AttributeError, LookupError) as error:
+            refused[name] = str(error)
+        else:
+            out |= {f"{name}:{key}": value for key, value in found.items()}
+    llm.reset_prefix_cache()
+    return out, refused
+
+
+def generate(
+    llm: Any, prompts: Prompts, steps: int, *, prompt_logits: bool
+) -> dict[str, dict[str, Any]]:
+    """Greedy tokens and raw logits: of prompt positions and steps, or of the steps only."""
+    from vllm import SamplingParams
+
+    sampling = SamplingParams(
+        temperature=0.0,
+        max_tokens=steps,
+        ignore_eos=True,
+        detokenize=False,
+        logprobs=-1,
+        prompt_logprobs=-1 if prompt_logits else None,
+    )
+    inputs = [{"prompt_token_ids": ids} for ids in prompts.values()]
+    outputs = llm.generate(inputs, sampling, use_tqdm=False)
+    return {name: _result(output) for name, output in zip(prompts, outputs, strict=True)}
+
+
+def _result(output: Any) -> dict[str, Any]:
+    import torch
+
+    # The first prompt position has no logits: nothing predicts it.
+    rows = [row for row in output.prompt_logprobs or () if row is not None]
+    rows += output.outputs[0].logprobs
+    return {
+        "tokens": _integers(list(output.outputs[0].token_ids)),
+        "logits": torch.stack([_row(row) for row in rows]),
+        "cached": _integers([output.num_cached_tokens or 0]),
+    }
+
+
+def _row(row: Mapping[int, Any]) -> Any:
+    import torch
+
+    values = torch.full((len(row),), float("nan"))
+    values[torch.tensor(list(row))] = torch.tensor([entry.logprob for entry in row.values()])
+    return values
+
+
+def _integers(values: list[int]) -> Any:
+    import torch
+
+    return torch.tensor(values, dtype=torch.int64)
+
+
+def _flat(results: Mapping[str, Mapping[str, Any]]) -> Tensors:
+    return {
+        f"{name}.{key}": value for name, found in results.items() for key, value in found.items()
+    }
