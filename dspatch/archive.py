@@ -66,11 +66,14 @@ def wheel_members(path: Path, *, want: Callable[[str], bool] | None = None) -> I
     Sources are all members except compiled objects and the `.dist-info` and `.data` folders. Raises
     `UnsafeArchiveError` before anything is read when any member, wanted or not, is unsafe.
     """
-    accept = want or is_source
     with _readable(path), zipfile.ZipFile(path) as archive:
         check_zip(path, archive)
         for info in archive.infolist():
-            if not info.is_dir() and accept(info.filename):
+            if want is not None:
+                accepted = want(info.filename)
+            else:
+                accepted = is_source(info.filename) and not _is_elf(archive, info)
+            if accepted and not info.is_dir():
                 yield Member(
                     path=info.filename,
                     mode=_mode(info.external_attr >> 16),
@@ -221,6 +224,12 @@ def _write(target: Path, member: Member) -> None:
     with os.fdopen(os.open(target, flags, member.mode), "wb") as stream:
         stream.write(member.data)
     target.chmod(member.mode)
+
+
+def _is_elf(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bool:
+    # A compiled program has no ending that tells it.
+    with archive.open(info) as stream:
+        return stream.read(4) == b"\x7fELF"
 
 
 def _mode(bits: int) -> int:

@@ -16,6 +16,7 @@ from dspatch.wheel.native import diff_paths
 from dspatch.wheel.plan import Change, Difference, MemberChange, OverlayPlan, Rewrite
 
 SBOM_NAME = "sboms/dspatch.cdx.json"
+_WRITTEN: tuple[Change, ...] = ("patched", "added", "source", "extension")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +61,6 @@ def decide(plan: OverlayPlan, base: OpenWheel, differences: tuple[Difference, ..
         rewrites=rewrites,
         unpackaged=unpackaged,
     )
-
-
-_WRITTEN: tuple[Change, ...] = ("patched", "added", "source", "extension")
 
 
 def _packaged(

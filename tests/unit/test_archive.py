@@ -160,6 +160,7 @@ def test_wheel_members_are_its_sources(tmp_path: Path) -> None:
             "engine/a.py": b"a",
             "engine/_C.abi3.so": b"elf",
             "engine/libx.so.12": b"elf",
+            "engine/engine-server": b"\x7fELF a program",
             "engine/data.json": b"{}",
             "engine-1.0.dist-info/METADATA": b"",
             "engine-1.0.data/scripts/x": b"",
