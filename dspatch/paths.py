@@ -9,7 +9,11 @@ PACKAGE = Path(__file__).resolve().parent
 
 
 def data(kind: str) -> Path:
-    """The folder of shipped data, `patches` or `templates`: installed inside the package, or beside it in a checkout."""
+    """The folder of `patches` or `templates`. `DSPATCH_DATA` names a folder with your own two."""
+    given = os.environ.get("DSPATCH_DATA")
+    if given:
+        return Path(given).expanduser().resolve() / kind
+    # Installed inside the package; beside it in a checkout.
     installed = PACKAGE / kind
     return installed if installed.is_dir() else PACKAGE.parent / kind
 

@@ -155,7 +155,9 @@ def _check_native(content: Mapping[str, Any], pin: Pin) -> None:
         return
     release = checkout(pin)
     differs = release.repo.changed_paths(release.tree, content["checkout"]["tree"])
-    refuse_native(differs, ())
+    # An sdist may hold files of its build that git does not.
+    own = release.repo.entries(content["checkout"]["tree"])
+    refuse_native([path for path in differs if path in own], ())
 
 
 def _records(job: Job, content: Mapping[str, Any], repo: Repo) -> tuple[PatchRecord, ...]:

