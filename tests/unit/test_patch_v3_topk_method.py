@@ -1,0 +1,77 @@
+"""The routing that the series reads from configs, beside transformers' own config classes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dspatch.render import Context, render_file
+
+TEMPLATES = Path(__file__).parents[2] / "templates" / "vllm"
+V2 = {"topk_method": "greedy", "n_group": None, "topk_group": None}
+V3 = {"n_group": 8, "topk_group": 4}
+
+
+class DeepseekV2Config(SimpleNamespace):
+    """Stands for transformers' class of that name."""
+
+
+class DeepseekV3Config(SimpleNamespace):
+    """Stands for transformers' class of that name."""
+
+
+@pytest.fixture
+def routing(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`MoERouting.from_config`, rendered."""
+    transformers = ModuleType("transformers")
+    for cls in (DeepseekV2Config, DeepseekV3Config):
+        setattr(transformers, cls.__name__, cls)
+    monkeypatch.setitem(sys.modules, "transformers", transformers)
+    context = Context(traits={}, variants=[])  # type: ignore[arg-type]
+    source = render_file(TEMPLATES, "models/deepseek_routing.py.j2", context)
+    module = ModuleType("deepseek_routing")
+    exec(compile(source, "deepseek_routing.py", "exec"), module.__dict__)
+    return module.MoERouting.from_config
+
+
+@pytest.mark.parametrize(
+    ("config", "wanted"),
+    [
+        pytest.param(DeepseekV3Config(**V3), (True, "sigmoid", 8, 4), id="V3, saved"),
+        pytest.param(
+            DeepseekV3Config(**V3, topk_method="noaux_tc", scoring_func="sigmoid"),
+            (True, "sigmoid", 8, 4),
+            id="V3, published",
+        ),
+        pytest.param(
+            DeepseekV3Config(**V3, topk_method="noaux_tc", scoring_func="softmax"),
+            (True, "softmax", 8, 4),
+            id="what a config says wins",
+        ),
+        pytest.param(
+            DeepseekV3Config(**V3, topk_method=None, scoring_func="softmax"),
+            (False, "softmax", 8, 4),
+            id="null is said too",
+        ),
+        pytest.param(DeepseekV2Config(**V2), (False, "softmax", 1, 1), id="V2-Lite, saved"),
+        pytest.param(
+            DeepseekV2Config(topk_method="group_limited_greedy", n_group=8, topk_group=3),
+            (False, "softmax", 8, 3),
+            id="V2, published",
+        ),
+        pytest.param(
+            DeepseekV2Config(topk_method="greedy", n_group=8, topk_group=3),
+            (False, "softmax", 1, 1),
+            id="greedy looks at no groups",
+        ),
+        pytest.param(SimpleNamespace(), (False, "softmax", 1, 1), id="MoE-16B"),
+    ],
+)
+def test_routing_is_read_as_the_model_code_means_it(
+    routing: Any, config: Any, wanted: tuple[Any, ...]
+) -> None:
+    assert tuple(routing(config)) == wanted
