@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import posixpath
 import re
 import shutil
 import stat
@@ -16,18 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Never
+from typing import IO
 
+from dspatch.archiveguard import Guard
 from dspatch.errors import UnsafeArchiveError
 
-# Far above any engine's archive (vLLM's CUDA wheel unpacks to 1.1 GiB, its sdist to 0.2 GiB, with
-# at most 6,000 members), far below what fills a disk or the memory.
-MAX_MEMBERS = 200_000
-MAX_MEMBER_BYTES = 2 << 30
-MAX_TOTAL_BYTES = 8 << 30
-
 _COMPILED = re.compile(r"\.(so|so\.[\d.]+|pyd|dll|dylib|a|o|cubin|fatbin)$")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +38,7 @@ def sdist_members(path: Path) -> Iterator[Member]:
 
     Raises `UnsafeArchiveError` at the first member that is unsafe; drop what came before it then.
     """
-    guard = _Guard(path)
+    guard = Guard(path)
     tops: set[str] = set()
     with _readable(path), gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
         for info in tar:
@@ -97,7 +90,7 @@ def extract_sdist(path: Path, dest: Path) -> None:
 
 def check_zip(path: Path, archive: zipfile.ZipFile) -> None:
     """Check the names, kinds and sizes of every member of an open zip archive."""
-    guard = _Guard(path)
+    guard = Guard(path)
     for info in archive.infolist():
         # zipfile cuts a name at its first NUL and keeps what the archive said in `orig_filename`.
         name = guard.checked_path(info.orig_filename.removesuffix("/"))
@@ -121,73 +114,7 @@ def is_compiled(path: str) -> bool:
     return bool(_COMPILED.search(path))
 
 
-class _Guard:
-    """What is known so far of one archive, and the refusal of a member that does not fit it."""
-
-    def __init__(self, archive: Path) -> None:
-        self.archive = archive
-        self.leaves: set[str] = set()
-        self.folders: set[str] = set()
-        self.total = 0
-
-    def refuse(self, name: str, why: str) -> Never:
-        raise UnsafeArchiveError(
-            f"{self.archive.name}: the member {name!r} is refused.",
-            why=why,
-            next="delete the file and fetch it again; if it stays so, do not use this source",
-        )
-
-    def checked_path(self, name: str) -> str:
-        parts = name.rstrip("/").split("/")
-        if name.startswith("/") or re.match(r"[A-Za-z]:", name):
-            self.refuse(name, "its path is absolute")
-        if ".." in parts:
-            self.refuse(name, "its path climbs out of the folder with '..'")
-        if "\\" in name or _CONTROL.search(name) or not _encodable(name):
-            self.refuse(name, "its path has a backslash, a control character or no valid encoding")
-        if "" in parts or "." in parts:
-            self.refuse(name, "its path has an empty part or '.'")
-        if ".git" in [part.lower() for part in parts]:
-            self.refuse(name, "it would land in a git directory, where hooks run")
-        return "/".join(parts)
-
-    def add_dir(self, path: str) -> None:
-        if path in self.leaves:
-            self.refuse(path, "it is both a folder and a file or link")
-        self.folders.add(path)
-
-    def add_file(self, path: str, size: int) -> None:
-        if path in self.leaves:
-            self.refuse(path, "it is there twice, and which one counts depends on the reader")
-        if path in self.folders:
-            self.refuse(path, "it is both a folder and a file or link")
-        for parent in _parents(path):
-            self.add_dir(parent)
-        self.leaves.add(path)
-        self.total += size
-        if size > MAX_MEMBER_BYTES:
-            self.refuse(path, f"{size:,} bytes are above the limit of {MAX_MEMBER_BYTES:,}")
-        if self.total > MAX_TOTAL_BYTES:
-            self.refuse(path, f"the archive unpacks to more than {MAX_TOTAL_BYTES:,} bytes")
-        if len(self.leaves) > MAX_MEMBERS:
-            self.refuse(path, f"the archive has more than {MAX_MEMBERS:,} members")
-
-    def checked_link(self, path: str, target: str) -> str:
-        parts = target.split("/")
-        climb = next((at for at, part in enumerate(parts) if part != ".."), len(parts))
-        depth = path.count("/")
-        # No folder on the way to a link is a link (`add_file`), so its leading '..' are what they
-        # seem. A '..' further on could follow another link first, and is refused.
-        if not target or target.startswith("/") or climb > depth or ".." in parts[climb:]:
-            self.refuse(path, f"it links to {target!r}, outside the archive's folder")
-        if "\\" in target or _CONTROL.search(target) or not _encodable(target):
-            self.refuse(path, "its link has a backslash, a control character or no valid encoding")
-        if ".git" in [part.lower() for part in parts]:
-            self.refuse(path, f"it links to {target!r}, a git directory")
-        return target
-
-
-def _tar_member(guard: _Guard, tar: tarfile.TarFile, info: tarfile.TarInfo, path: str) -> Member:
+def _tar_member(guard: Guard, tar: tarfile.TarFile, info: tarfile.TarInfo, path: str) -> Member:
     guard.add_file(path, info.size)
     if info.issym():
         link = guard.checked_link(path, info.linkname)
@@ -234,16 +161,3 @@ def _is_elf(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bool:
 
 def _mode(bits: int) -> int:
     return 0o755 if bits & stat.S_IXUSR else 0o644
-
-
-def _parents(path: str) -> Iterator[str]:
-    while path := posixpath.dirname(path):
-        yield path
-
-
-def _encodable(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

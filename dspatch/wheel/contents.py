@@ -10,12 +10,11 @@ from typing import Never
 from dspatch.errors import WheelError
 from dspatch.wheel.base import OpenWheel
 from dspatch.wheel.difference import same_as
-from dspatch.wheel.identity import rewrite_metadata, rewrite_version_file, rewrite_wheel
+from dspatch.wheel.identity import identity_members, renamed
 from dspatch.wheel.names import stem
 from dspatch.wheel.native import diff_paths
 from dspatch.wheel.plan import Change, Difference, MemberChange, OverlayPlan, Rewrite
 
-SBOM_NAME = "sboms/dspatch.cdx.json"
 _WRITTEN: tuple[Change, ...] = ("patched", "added", "source", "extension")
 
 
@@ -42,10 +41,10 @@ def decide(plan: OverlayPlan, base: OpenWheel, differences: tuple[Difference, ..
     _check_pedigree(plan, base, packaged)
     kinds = _kinds(plan, base, packaged, differences)
     written = {path: _bytes(plan, path) for path, kind in kinds.items() if kind in _WRITTEN}
-    identity, rewrites = _identity(plan, base, written)
+    identity, rewrites = identity_members(plan, base, written)
     written |= identity
     kinds |= dict.fromkeys(identity, "identity")
-    names = {_renamed(plan, base, path): path for path in base.infos}
+    names = {renamed(plan, base, path): path for path in base.infos}
     removed = {path for path, kind in kinds.items() if kind == "removed"}
     kept = {
         new: old
@@ -114,43 +113,6 @@ def _bytes(plan: OverlayPlan, path: str) -> bytes:
         return plan.extensions[path].read_bytes()
     changed = plan.changes.get(path)
     return plan.source[path] if changed is None else changed
-
-
-def _identity(
-    plan: OverlayPlan, base: OpenWheel, written: Mapping[str, bytes]
-) -> tuple[dict[str, bytes], tuple[Rewrite, ...]]:
-    folder = f"{stem(plan.name, plan.version)}.dist-info"
-    metadata, about_metadata = rewrite_metadata(
-        base.read_info("METADATA"),
-        name=plan.name,
-        version=plan.version,
-        requirements=plan.requirements,
-    )
-    wheel, about_wheel = rewrite_wheel(base.read_info("WHEEL"), base.name.tags)
-    version, about_version = rewrite_version_file(
-        _version_source(plan, base, written), plan.version_file, plan.version
-    )
-    identity = {
-        plan.version_file: version,
-        f"{folder}/METADATA": metadata,
-        f"{folder}/WHEEL": wheel,
-    }
-    return identity, (*about_version, *about_metadata, *about_wheel)
-
-
-def _version_source(plan: OverlayPlan, base: OpenWheel, written: Mapping[str, bytes]) -> bytes:
-    if plan.version_file in written:
-        return written[plan.version_file]
-    if plan.version_file not in base.infos:
-        _refuse(f"the base wheel has no {plan.version_file}")
-    return base.archive.read(plan.version_file)
-
-
-def _renamed(plan: OverlayPlan, base: OpenWheel, path: str) -> str:
-    top, slash, rest = path.partition("/")
-    if base.importable(path):
-        return path
-    return f"{stem(plan.name, plan.version)}.{top.rpartition('.')[2]}{slash}{rest}"
 
 
 def _described(

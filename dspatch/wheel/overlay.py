@@ -12,10 +12,10 @@ from pathlib import Path
 
 from dspatch.errors import DiskFullError
 from dspatch.wheel.base import OpenWheel, file_sha256, open_wheel
-from dspatch.wheel.contents import SBOM_NAME, Contents, decide
+from dspatch.wheel.contents import Contents, decide
 from dspatch.wheel.difference import accept, compare
 from dspatch.wheel.native import refuse_native
-from dspatch.wheel.plan import Ancestor, Overlay, OverlayPlan
+from dspatch.wheel.plan import SBOM_NAME, Ancestor, Overlay, OverlayPlan
 from dspatch.wheel.rawzip import copy_member, write_member
 from dspatch.wheel.record import Entry, entry_of, write_record
 from dspatch.wheel.sbom import sbom

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from dspatch.errors import WheelError
-from dspatch.wheel.plan import Change, MemberChange
+from dspatch.wheel.base import OpenWheel
+from dspatch.wheel.plan import SBOM_NAME, Change, MemberChange
 
 # A removed member is no component of the wheel; it is told as a property of the whole.
 _REMOVED = "dspatch:removed:"
@@ -63,6 +64,11 @@ def read_pedigree(data: bytes) -> Pedigree:
             why=f"{type(error).__name__}: {error}",
             next="build the wheel again",
         ) from None
+
+
+def stated_pedigree(wheel: OpenWheel) -> Pedigree:
+    """What a wheel says of itself; raises `WheelError` when it has no bill of materials."""
+    return read_pedigree(wheel.read_info(SBOM_NAME))
 
 
 def _change(item: Mapping[str, Any]) -> MemberChange:

@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
+# Where PEP 770 has a wheel keep its bills of materials, below `.dist-info`.
+SBOM_NAME = "sboms/dspatch.cdx.json"
+
 # What became of a member, as the wheel's pedigree says it:
 #   patched    the series changed it      added      the series, and the base has no such file
 #   same       the series changed it into what the base wheel already has

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
 from dspatch import __version__
-from dspatch.wheel.plan import Ancestor, Difference, MemberChange, OverlayPlan, PatchRecord, Rewrite
+from dspatch.wheel.components import ancestor_component, file_component, patch_entry
+from dspatch.wheel.plan import Difference, MemberChange, OverlayPlan, Rewrite
 
 if TYPE_CHECKING:
     from cyclonedx.model import Property
-    from cyclonedx.model.component import Component, Patch
+    from cyclonedx.model.component import Component
 
 REF = "overlay"
 
@@ -47,7 +47,7 @@ def sbom(
             tools=ToolRepository(components=[tool]),
             component=_overlay(
                 plan,
-                files=[_file(change) for change in changes if change.change != "removed"],
+                files=[file_component(change) for change in changes if change.change != "removed"],
                 facts=list(_facts(plan, changes, differences, rewrites)),
             ),
         ),
@@ -78,66 +78,9 @@ def _overlay(plan: OverlayPlan, files: list[Component], facts: list[Property]) -
         # Inside the wheel, not beside it: an assembly, no dependencies.
         components=files,
         pedigree=Pedigree(
-            ancestors=[_ancestor(ancestor) for ancestor in plan.ancestors],
-            patches=[_patch(patch) for patch in plan.patches],
+            ancestors=[ancestor_component(ancestor) for ancestor in plan.ancestors],
+            patches=[patch_entry(patch) for patch in plan.patches],
         ),
-    )
-
-
-def _ancestor(ancestor: Ancestor) -> Component:
-    from cyclonedx.model import HashAlgorithm, HashType, Property
-    from cyclonedx.model.component import Component
-    from packageurl import PackageURL
-
-    hashes = (
-        [HashType(alg=HashAlgorithm.SHA_256, content=ancestor.sha256)] if ancestor.sha256 else []
-    )
-    qualifiers = {"file_name": ancestor.filename}
-    if ancestor.url:
-        qualifiers["vcs_url" if ancestor.url.startswith("git+") else "download_url"] = ancestor.url
-    return Component(
-        name=ancestor.project,
-        version=ancestor.version,
-        bom_ref=f"ancestor:{ancestor.filename}",
-        purl=PackageURL("pypi", None, ancestor.project, ancestor.version, qualifiers),
-        hashes=hashes,
-        properties=[Property(name="dspatch:file", value=ancestor.filename)],
-    )
-
-
-def _patch(patch: PatchRecord) -> Patch:
-    from cyclonedx.model import AttachedText, XsUri
-    from cyclonedx.model.component import Diff, Patch, PatchClassification
-    from cyclonedx.model.issue import IssueClassification, IssueType, IssueTypeSource
-
-    link = patch.upstream if urlsplit(patch.upstream).scheme in ("http", "https") else ""
-    issue = IssueType(
-        type=IssueClassification.DEFECT,
-        id=patch.name,
-        name=patch.subject,
-        description=patch.reason,
-        source=IssueTypeSource(name="upstream", url=XsUri(link)) if link else None,
-    )
-    return Patch(
-        type=PatchClassification.UNOFFICIAL,
-        diff=Diff(text=AttachedText(content=patch.diff, content_type="text/x-diff")),
-        resolves=[issue],
-    )
-
-
-def _file(change: MemberChange) -> Component:
-    from cyclonedx.model import HashAlgorithm, HashType, Property
-    from cyclonedx.model.component import Component, ComponentType
-
-    return Component(
-        name=change.path,
-        type=ComponentType.FILE,
-        bom_ref=f"file:{change.path}",
-        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=change.sha256)],
-        properties=[
-            Property(name="dspatch:change", value=change.change),
-            *(Property(name="dspatch:patch", value=name) for name in change.patches),
-        ],
     )
 
 

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dspatch.errors import UnsafeArchiveError, WheelError, WheelVerifyError
-from dspatch.wheel import checks
+from dspatch.wheel import checks, lineage
 from dspatch.wheel.base import OpenWheel, open_wheel
-from dspatch.wheel.checks import Fault
+from dspatch.wheel.fault import Fault
 
 Check = Callable[[OpenWheel], Iterable[Fault]]
 # In the order of trust: what the later ones read, the earlier ones have checked.
@@ -18,7 +18,7 @@ CHECKS: dict[str, Check] = {
     "identity": checks.identity,
     "requirements": checks.requirements,
     "version": checks.version,
-    "pedigree": checks.pedigree,
+    "pedigree": lineage.pedigree,
 }
 _SHOWN = 10
 
@@ -87,7 +87,7 @@ def inspect(wheel: Path, base: Path | None = None) -> Verification:
             results += [_run(name, check, opened) for name, check in CHECKS.items()]
             if base is not None:
                 with open_wheel(base) as original:
-                    results.append(_run("base", checks.against(original), opened))
+                    results.append(_run("base", lineage.against(original), opened))
     except (WheelError, UnsafeArchiveError) as error:
         results.append(_broken("base" if results else "archive", error))
     return Verification(wheel=wheel, results=tuple(results))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspatch import archive
+from dspatch import archiveguard
 from dspatch.archive import Member, extract_sdist, sdist_members, wheel_members
 from dspatch.errors import UnsafeArchiveError
 
@@ -128,7 +128,7 @@ def test_bombs_are_refused(
 ) -> None:
     path = sdist(tmp_path, entry(f"{TOP}/a", b"0" * 10), entry(f"{TOP}/b", b"0" * 10))
     list(sdist_members(path))
-    monkeypatch.setattr(archive, limit, value)
+    monkeypatch.setattr(archiveguard, limit, value)
     with pytest.raises(UnsafeArchiveError):
         list(sdist_members(path))
 
@@ -214,7 +214,7 @@ PART = st.sampled_from(["..", ".", "", "a", "b", ".git", "C:", "a\\b", "é", "c\
 
 @given(st.lists(PART, min_size=1, max_size=6).map("/".join))
 def test_an_accepted_path_stays_inside(name: str) -> None:
-    guard = archive._Guard(Path("x.whl"))
+    guard = archiveguard.Guard(Path("x.whl"))
     try:
         path = guard.checked_path(name)
     except UnsafeArchiveError:
@@ -228,7 +228,7 @@ def test_an_accepted_path_stays_inside(name: str) -> None:
     st.lists(PART, min_size=1, max_size=6).map("/".join),
 )
 def test_an_accepted_link_stays_inside(path: str, target: str) -> None:
-    guard = archive._Guard(Path("x.tar.gz"))
+    guard = archiveguard.Guard(Path("x.tar.gz"))
     try:
         guard.checked_link(path, target)
     except UnsafeArchiveError:

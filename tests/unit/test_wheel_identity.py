@@ -1,4 +1,4 @@
-"""dspatch.wheel.identity and names: an overlay's own name and version, the rest as it was."""
+"""dspatch.wheel.metadata, versionfile, names: an overlay's own name and version, the rest kept."""
 
 from __future__ import annotations
 
@@ -12,15 +12,9 @@ from packaging.tags import parse_tag
 from packaging.version import Version
 
 from dspatch.errors import WheelError
-from dspatch.wheel.identity import (
-    rewrite_metadata,
-    rewrite_version_file,
-    rewrite_wheel,
-    satisfiable,
-    stated_version,
-    version_tuple,
-)
+from dspatch.wheel.metadata import rewrite_metadata, rewrite_wheel, satisfiable
 from dspatch.wheel.names import Target, WheelName, overlay_version
+from dspatch.wheel.versionfile import rewrite_version_file, stated_version, version_tuple
 from tests.unit.wheelkit import METADATA, VERSION, VERSION_FILE, WHEEL
 
 

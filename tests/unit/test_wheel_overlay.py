@@ -22,9 +22,8 @@ from dspatch.errors import (
     WheelError,
 )
 from dspatch.wheel import overlay as overlay_module
-from dspatch.wheel.contents import SBOM_NAME
 from dspatch.wheel.overlay import build_overlay
-from dspatch.wheel.plan import Accepted, Overlay
+from dspatch.wheel.plan import SBOM_NAME, Accepted, Overlay
 from tests.unit import wheelkit
 from tests.unit.wheelkit import BASE, BASE_INFO, CHANGES, COMPILED, INFO, SOURCE, VERSION
 
@@ -253,7 +252,7 @@ def test_a_base_without_metadata_is_refused(tmp_path: Path, missing: str) -> Non
 def test_a_base_without_a_version_file_is_refused(base: Path, tmp_path: Path) -> None:
     with pytest.raises(WheelError) as caught:
         build_overlay(wheelkit.plan(base, version_file="mini/nowhere.py"), tmp_path / "dist")
-    assert "mini/nowhere.py" in caught.value.why
+    assert "mini/nowhere.py" in caught.value.what
 
 
 def test_a_truncated_base_is_refused(base: Path, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dspatch.errors import WheelVerifyError
-from dspatch.wheel.contents import SBOM_NAME
 from dspatch.wheel.overlay import build_overlay
+from dspatch.wheel.plan import SBOM_NAME
 from dspatch.wheel.rawzip import data_offset
 from dspatch.wheel.record import entry_of, read_record
 from dspatch.wheel.verify import CHECKS, Verification, inspect, verify
