@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import parse_wheel_filename
+
 from dspatch import pins, receipt, worktree
 from dspatch.checkout import cache_of, checkout
 from dspatch.console import Console
@@ -18,12 +20,11 @@ from dspatch.files import sha256
 from dspatch.git import EPOCH, Entry, Repo
 from dspatch.index import download
 from dspatch.job import Job
-from dspatch.pins import Base, Pin
+from dspatch.pins import Base, Engine, Pin
 from dspatch.stages.apply import load_series
-from dspatch.wheel.names import WheelName, overlay_version
-from dspatch.wheel.native import refuse_native
+from dspatch.wheel.names import overlay_version
 from dspatch.wheel.overlay import build_overlay
-from dspatch.wheel.plan import Accepted, Ancestor, OverlayPlan, PatchRecord
+from dspatch.wheel.plan import Ancestor, OverlayPlan, PatchRecord
 
 # Raise when the same inputs would give other bytes than before.
 FORMAT = 1
@@ -92,7 +93,7 @@ def _refuse_edits(job: Job) -> None:
 
 def _digest(content: Mapping[str, Any], base: Base) -> str:
     """Everything that the wheel's bytes depend on, as one hash."""
-    accepted = [[a.path, a.reason] for a in base.accepted]
+    accepted = [[a.path, a.reason, a.drop] for a in base.accepted]
     inputs = [
         FORMAT,
         content["checkout"]["tree"],
@@ -123,41 +124,70 @@ def _kept(job: Job, base: Base, digest: str) -> Built | None:
 def _build(
     job: Job, content: Mapping[str, Any], pin: Pin, base: Base, base_path: Path, digest: str
 ) -> Built:
-    _check_native(content, pin)
+    engine = pins.engine(pin.engine)
+    release = _release_tree(content, pin)
     with cache_of(job.id.engine) as repo, repo.reading() as read:
-        pristine = TreeBytes(repo.entries(content["checkout"]["tree"]), read)
         patched = repo.entries(content["patched"]["tree"])
-        changed = repo.changed_paths(content["checkout"]["tree"], content["patched"]["tree"])
+        changed = repo.changed_paths(release, content["patched"]["tree"])
         plan = OverlayPlan(
             base=base_path,
-            source=pristine,
-            changes={path: read(patched[path].blob) if path in patched else None for path in changed},
-            name=pins.engine(pin.engine).package,
-            version=overlay_version(str(WheelName.parse(base.filename).version), base.target, digest),
-            accepted=tuple(Accepted(path=a.path, reason=a.reason) for a in base.accepted),
-            patches=_records(job, content, repo),
+            source=TreeBytes(repo.entries(release), read),
+            changes={
+                path: read(patched[path].blob) if path in patched else None
+                for path in changed
+                # An sdist holds files of its build that git does not.
+                if path in patched or _is_own_source(engine, path)
+            },
+            name=engine.package,
+            version=overlay_version(
+                str(parse_wheel_filename(base.filename)[1]), base.target, digest
+            ),
+            accepted=base.accepted,
+            patches=(*_revision(content, repo, release), *_records(job, content, repo)),
             ancestors=_ancestors(pin, content),
-            version_file=pins.engine(pin.engine).version_file,
+            version_file=engine.version_file,
             epoch=epoch(),
         )
         overlay = build_overlay(plan, job.dist)
     written = receipt.write(
         job,
         "build-wheel",
-        {"inputs": digest, "base": asdict(base), "patched": content["patched"], "wheel": overlay.as_dict()},
+        {
+            "inputs": digest,
+            "base": asdict(base),
+            "patched": content["patched"],
+            "wheel": overlay.as_dict(),
+        },
     )
     return _built(job, overlay.path, base, written, cached=False)
 
 
-def _check_native(content: Mapping[str, Any], pin: Pin) -> None:
-    """A git revision may not differ from its base release in what the base wheel holds compiled."""
-    if content["request"]["base"] is None:
-        return
-    release = checkout(pin)
-    differs = release.repo.changed_paths(release.tree, content["checkout"]["tree"])
-    # An sdist may hold files of its build that git does not.
-    own = release.repo.entries(content["checkout"]["tree"])
-    refuse_native([path for path in differs if path in own], ())
+def _release_tree(content: Mapping[str, Any], pin: Pin) -> str:
+    """The tree that the base wheel was built from, as far as it can be known."""
+    own: str = content["checkout"]["tree"]
+    return own if content["request"]["base"] is None else checkout(pin).tree
+
+
+def _is_own_source(engine: Engine, path: str) -> bool:
+    return path.startswith(f"{engine.package}/") and path != engine.version_file
+
+
+def _revision(content: Mapping[str, Any], repo: Repo, release: str) -> tuple[PatchRecord, ...]:
+    """A git revision that is no release, told as what it changes in the release of its base wheel."""
+    own = content["checkout"]["tree"]
+    if own == release:
+        return ()
+    diff = repo.diff(release, own)
+    return (
+        PatchRecord(
+            name="revision",
+            subject=f"Source revision {content['request']['rev']}",
+            reason="the source is a git revision of its own; this is what it changes in the release",
+            upstream=content["checkout"]["origin"].split(" ")[0],
+            sha256=hashlib.sha256(diff.encode()).hexdigest(),
+            diff=diff,
+        ),
+    )
 
 
 def _records(job: Job, content: Mapping[str, Any], repo: Repo) -> tuple[PatchRecord, ...]:
