@@ -15,12 +15,14 @@ class Fault:
 
     A `hook` fault changes the running engine, and its name is known to the engine's worker; a
     `load` fault spoils the stream of weights as `plant` says (`drop`, `swap` or `scale` names).
-    `needs` are the config's features without which the fault would change nothing.
+    `run` is the run that shows it. `needs` are the config's features without which the fault would
+    change nothing.
     """
 
     name: str
     kind: Literal["hook", "load"]
     caught_by: str
+    run: Literal["alone", "together", "again"] = "alone"
     needs: tuple[str, ...] = ()
     plant: Mapping[str, Any] = field(default_factory=dict)
 
@@ -67,6 +69,8 @@ FAULTS: tuple[Fault, ...] = (
     _hook("routed-scaling-one", "greedy.forced", "routed-scaling"),
     _hook("cache-lost-before-decode", "decode.paged"),
     _hook("cache-lost-between-chunks", "prefill.chunked"),
+    Fault(name="cached-prefix-lost", kind="hook", caught_by="prefix.hit", run="again"),
+    Fault(name="batch-rows-swapped", kind="hook", caught_by="batch.mixed", run="together"),
     _load("norm-not-loaded", "weights.coverage", drop=[f"{LAYER}.self_attn.kv_a_layernorm.weight"]),
     _load("shared-expert-not-loaded", "weights.coverage", drop=_mlp("shared_experts")),
     _load(

@@ -18,18 +18,7 @@ STYLES = {"pass": "green", "fail": "bold red", "not-shown": "yellow"}
 
 def as_json(report: Report) -> str:
     """The report as one JSON object."""
-    # JSON has no infinity; a non-finite measure is written as a string.
-    return json.dumps(_finite(report.as_dict()), indent=2, sort_keys=True, allow_nan=False) + "\n"
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return str(value)
-    return value
+    return json.dumps(report.as_dict(), indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def as_markdown(report: Report) -> str:
@@ -116,7 +105,7 @@ def _measured(result: CheckResult) -> str:
 def _number(value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:.0f}" if value == 0 or (value >= 1 and value == int(value)) else f"{value:.2g}"
+    return f"{value:.0f}" if value.is_integer() else f"{value:.2g}"
 
 
 def _row(cells: list[str] | tuple[str, ...]) -> str:

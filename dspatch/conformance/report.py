@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -34,7 +35,10 @@ class CheckResult:
         return self.tolerance / self.measured
 
     def as_dict(self) -> dict[str, Any]:
-        """The result as JSON values."""
+        """The result as JSON values; what is not finite as text, for which JSON has no number."""
+        measured = self.measured
+        if measured is not None and not math.isfinite(measured):
+            return {**asdict(self), "measured": str(measured), "margin": None}
         return {**asdict(self), "margin": self.margin}
 
 

@@ -1,4 +1,4 @@
-"""Prove the checks: each planted fault is caught by the check it names, and the clean run is green."""
+"""Prove the checks: each planted fault is caught by the check it names, the clean run is green."""
 
 from __future__ import annotations
 
@@ -17,9 +17,14 @@ from dspatch.engines import Options, Progress
 if TYPE_CHECKING:
     from rich.table import Table
 
-# What can be judged from prompts run alone, and from a load without a run.
-HOOK_CHECKS = ("golden.fp32", "golden.routes", "greedy.forced", "decode.paged", "prefill.chunked")
+# What can be judged from each kind of run under a fault, and from a load without a run.
+RUN_CHECKS = {
+    "alone": ("golden.fp32", "golden.routes", "greedy.forced", "decode.paged", "prefill.chunked"),
+    "together": ("batch.mixed",),
+    "again": ("prefix.hit",),
+}
 LOAD_CHECKS = ("weights.coverage", "weights.values")
+COLUMNS = (*(name for names in RUN_CHECKS.values() for name in names), *LOAD_CHECKS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +53,9 @@ class Selftest:
 
     @property
     def ok(self) -> bool:
-        """Whether the clean run passes and no fault was missed."""
-        return self.clean.ok and all(one.outcome != "missed" for one in self.planted)
+        """Whether the clean run passes, faults were caught, and none was missed."""
+        outcomes = {one.outcome for one in self.planted}
+        return self.clean.ok and "caught" in outcomes and "missed" not in outcomes
 
     def as_dict(self) -> dict[str, Any]:
         """The self-test as JSON values."""
@@ -61,6 +67,7 @@ class Selftest:
                 "outcome": one.outcome,
                 "refused": one.refused,
                 "checks": {result.check: result.status for result in one.results},
+                "measured": {result.check: result.measured for result in one.results},
             }
             for one in self.planted
         ]
@@ -102,8 +109,9 @@ def _hooked(seen: Seen) -> list[Planted]:
     refused = seen.facts["refused"]
     rows = []
     for fault in faults.fitting("hook", seen.config):
-        under = replace(seen, run=f"fault/{fault.name}:")
-        found = () if fault.name in refused else tuple(checks.judge(under, HOOK_CHECKS))
+        under = replace(seen, runs={**seen.runs, fault.run: f"fault/{fault.name}:"})
+        judged = checks.judge(under, RUN_CHECKS[fault.run])
+        found = () if fault.name in refused else tuple(judged)
         rows.append(_row(fault, seen, found, refused.get(fault.name, "")))
     return rows
 
@@ -134,15 +142,14 @@ def as_table(selftest: Selftest) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    columns = (*HOOK_CHECKS, *LOAD_CHECKS)
     table = Table(
-        "model", "fault", *columns, "outcome", title="Planted faults", header_style="bold"
+        "model", "fault", *COLUMNS, "outcome", title="Planted faults", header_style="bold"
     )
     marks = {"fail": "caught", "pass": "·", "not-shown": "—"}
     for one in selftest.planted:
         status = {result.check: marks[result.status] for result in one.results}
         named = {one.fault.caught_by: "bold"}
-        cells = [Text(status.get(name, ""), style=named.get(name, "")) for name in columns]
+        cells = [Text(status.get(name, ""), style=named.get(name, "")) for name in COLUMNS]
         style = {"caught": "green", "missed": "bold red", "not-shown": "yellow"}[one.outcome]
         outcome = Text(f"{one.outcome} {one.refused}".strip(), style=style)
         table.add_row(one.variant, one.fault.name, *cells, outcome)

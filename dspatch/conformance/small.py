@@ -67,22 +67,29 @@ def case(name: str) -> Case:
 def standing_for(names: Iterable[str]) -> list[str]:
     """The small models that prove these variants: one for all that shrink alike, and its forms.
 
-    Variants without latent attention have none. Raises `UnknownVariantError` when none has one.
+    A name with a form (`deepseek-v3/saved`) stands for itself, a variant without latent attention
+    has no small model. Raises `UnknownVariantError` when nothing is left.
     """
+    asked = list(names)
+    formed = [case(name).name for name in asked if "/" in name]
     chosen: dict[str, Mapping[str, Any]] = {}
-    asked = [variants.variant(name) for name in names]
-    for variant in asked:
+    for variant in (variants.variant(name) for name in asked if "/" not in name):
         if provable(variant) and (config := shrunk(variant)) not in chosen.values():
             chosen[variant.name] = config
-    if not chosen:
-        near = next(name for name in variants.names() if provable(variants.variant(name)))
-        raise UnknownVariantError(
-            f"There is no small model for {', '.join(each.name for each in asked)}.",
-            why="the conformance suite makes models with latent attention only.",
-            next=f"try --variant {near}",
-        )
+    if not chosen and not formed:
+        raise _without_model(asked)
     forms = [(name, form) for form, rule in rules()["forms"].items() for name in rule["of"]]
-    return [*chosen, *(f"{name}/{form}" for name, form in forms if name in chosen)]
+    usual = [f"{name}/{form}" for name, form in forms if name in chosen]
+    return list(dict.fromkeys([*chosen, *usual, *formed]))
+
+
+def _without_model(asked: Iterable[str]) -> UnknownVariantError:
+    near = next(name for name in variants.names() if provable(variants.variant(name)))
+    return UnknownVariantError(
+        f"There is no small model of {', '.join(asked)}.",
+        why="the conformance suite makes models with latent attention only.",
+        next=f"prove the wheel with one that has it: --variant {near}",
+    )
 
 
 def provable(variant: Variant) -> bool:
@@ -96,10 +103,7 @@ def shrunk(variant: Variant) -> dict[str, Any]:
     Raises `UnknownVariantError` for a variant without a small model.
     """
     if not provable(variant):
-        raise UnknownVariantError(
-            f"There is no small model of {variant.name}.",
-            why="the conformance suite makes models with latent attention only.",
-        )
+        raise _without_model([variant.name])
     sizes = rules()["sizes"]
     dropped = {"architecture", "num_nextn_predict_layers"}
     kept = {k: v for k, v in variant.facts.items() if "." not in k and k not in dropped}

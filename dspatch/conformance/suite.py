@@ -68,6 +68,7 @@ def make_bench(
 
 def trial(case: Case, golden: Golden, *, hooks: bool = False, loads: bool = False) -> Trial:
     """What the engine does with a case; with its hook faults, or only its faults of loading."""
+    planted = {kind: faults.fitting(kind, case.config) for kind in ("hook", "load")}
     return Trial(
         name=case.name,
         checkpoint=golden.checkpoint.path,
@@ -75,8 +76,8 @@ def trial(case: Case, golden: Golden, *, hooks: bool = False, loads: bool = Fals
         prompts=small.prompts(),
         steps=small.steps(),
         sparse_layers=case.sparse_layers,
-        hook_faults=[f.name for f in faults.fitting("hook", case.config)] if hooks else [],
-        load_faults=[dict(f.plant) for f in faults.fitting("load", case.config)] if loads else [],
+        hook_faults=[{"name": f.name, "run": f.run} for f in planted["hook"]] if hooks else [],
+        load_faults=[f.plant for f in planted["load"]] if loads else [],
     )
 
 

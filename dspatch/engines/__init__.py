@@ -37,7 +37,8 @@ class Trial:
     """What to run on one checkpoint.
 
     With `load_faults` the engine only loads the spoiled weights; otherwise it runs every prompt
-    (token ids by name) for `steps` greedy tokens, then again under each of `hook_faults`.
+    (token ids by name) for `steps` greedy tokens: alone, together, again; and the run that each of
+    `hook_faults` names, under that fault.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Trial:
     prompts: Mapping[str, Sequence[int]]
     steps: int
     sparse_layers: Sequence[int]
-    hook_faults: Sequence[str] = ()
+    hook_faults: Sequence[Mapping[str, str]] = ()
     load_faults: Sequence[Mapping[str, Any]] = ()
 
 

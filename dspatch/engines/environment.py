@@ -18,7 +18,7 @@ from dspatch.errors import EngineEnvironmentError, ProcessError
 MARKER = ".complete"
 
 # PyPI's builds of these load only beside the torch that they were built with, and a CPU build of
-# torch is another one. vLLM and transformers do without them, but not with one that fails on import.
+# torch is another one. vLLM and transformers do without them, but not with a broken one.
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 PROBE = """
 import importlib, importlib.util, sys
@@ -70,7 +70,7 @@ def ensure(
     """
     from filelock import FileLock
 
-    environment = Environment(path=paths.cache() / "envs" / f"{kind}-{_digest(key, requirements)}")
+    environment = locate(kind, requirements, key=key)
     if environment.complete:
         return environment
     environment.path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,9 +83,11 @@ def ensure(
     return environment
 
 
-def _digest(key: str, requirements: Sequence[str]) -> str:
+def locate(kind: str, requirements: Sequence[str], *, key: str = "") -> Environment:
+    """Where the environment with these requirements is, or would be, in the cache."""
     identity = json.dumps([key or list(requirements), sys.version_info[:2]])
-    return hashlib.sha256(identity.encode()).hexdigest()[:16]
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    return Environment(path=paths.cache() / "envs" / f"{kind}-{digest}")
 
 
 def _make(environment: Environment, requirements: Sequence[str]) -> None:

@@ -42,7 +42,8 @@ def observe(
         progress(f"starting vLLM for {', '.join(one.name for one, _ in waiting)}")
         ended = _process(python, waiting, out, log, options)
         reported = [_observed(*pair) for pair in waiting if (pair[1] / RESULT).is_file()]
-        done += reported or [_died(*waiting[0], ended, log)]
+        done += reported or [_died(*waiting[0], ended)]
+        _need_vllm(done[-1], log)
         waiting = waiting[len(reported) or 1 :]
     return done
 
@@ -66,11 +67,16 @@ def _process(
     return ""
 
 
-def _died(trial: Trial, folder: Path, why: str, log: Path) -> Observed:
-    if "ModuleNotFoundError: No module named 'vllm'" in why:
+def _need_vllm(observed: Observed, log: Path) -> None:
+    if observed.error == "ModuleNotFoundError: No module named 'vllm'":
         raise EngineError(
-            "The interpreter has no vLLM.", why=why.splitlines()[-1], next=f"read the log: {log}"
+            "The interpreter that was to run vLLM does not have it.",
+            why=observed.error,
+            next=f"build a wheel first, or read the log: {log}",
         )
+
+
+def _died(trial: Trial, folder: Path, why: str) -> Observed:
     last = why.splitlines()[-1] if why else "it printed nothing"
     facts = {"error": f"the process died: {last}"}
     return Observed(trial=trial, tensors=folder / "result.safetensors", facts=facts)

@@ -32,7 +32,9 @@ def decode(seen: Seen) -> Verdict:
         if measures["forwards"].count(1) < measures["steps"] - 1:
             return Verdict(wrong=True, note=f"prompt `{prompt}` was not decoded token by token")
     steps = sum(measures["agreed_steps"] for measures in seen.alone.values())
-    return Verdict(measured=_worst(seen.alone, "decode_logprob"), note=f"{steps} tokens agree")
+    total = sum(measures["steps"] for measures in seen.alone.values())
+    note = f"{steps} of {total} tokens agree"
+    return Verdict(measured=_stepwise(seen.alone, "decode_logprob"), note=note)
 
 
 def chunked(seen: Seen) -> Verdict:
@@ -51,22 +53,20 @@ def prefix(seen: Seen) -> Verdict:
     """Prompts whose prefix came from the cache, against the oracle; without a hit it fails."""
     if not seen.facts.get("prefix_caching"):
         return unseen("the engine turned prefix caching off for this model")
-    again = seen.prompts("again/")
-    hits = {prompt: measures for prompt, measures in again.items() if measures["cached"] > 0}
+    hits = {prompt: measures for prompt, measures in seen.again.items() if measures["cached"] > 0}
     if not hits:
         return Verdict(wrong=True, note="no prompt found its prefix in the cache")
     cached = sum(measures["cached"] for measures in hits.values())
     return Verdict(
-        measured=_logprob(again), note=f"{cached} tokens of {', '.join(hits)} from the cache"
+        measured=_logprob(hits), note=f"{cached} tokens of {', '.join(hits)} from the cache"
     )
 
 
 def batch(seen: Seen) -> Verdict:
     """All prompts in one batch, prefill and decode mixed, against the oracle."""
-    together = seen.prompts("together/")
-    if not together:
+    if not seen.together:
         return unseen("no batch was run")
-    return Verdict(measured=_logprob(together), note=f"{len(together)} prompts at once")
+    return Verdict(measured=_logprob(seen.together), note=f"{len(seen.together)} prompts at once")
 
 
 def _chunks(measures: Mapping[str, Any]) -> int:
@@ -79,8 +79,13 @@ def _chunks(measures: Mapping[str, Any]) -> int:
 
 
 def _logprob(prompts: Prompts) -> float:
-    keys = ("prefill_logprob", "first_step_logprob", "decode_logprob")
-    return max(_worst(prompts, key) for key in keys)
+    return _stepwise(prompts, "prefill_logprob", "first_step_logprob", "decode_logprob")
+
+
+def _stepwise(prompts: Prompts, *keys: str) -> float:
+    # Where the texts part, later steps cannot be compared; the lost margin at that step stands in.
+    parted = {p: m for p, m in prompts.items() if m["agreed_steps"] < m["steps"]}
+    return max([*(_worst(prompts, key) for key in keys), _worst(parted, "worst_missed_margin")])
 
 
 def _worst(prompts: Prompts, key: str) -> float:

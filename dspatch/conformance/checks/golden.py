@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 from dspatch.conformance.checks.seen import Seen, Verdict, unseen
 
 
@@ -16,18 +19,20 @@ def fp32(seen: Seen, limit: float) -> Verdict:
     """Logits and hidden states of every position, prefill and decode, against the oracle's."""
     if not seen.alone:
         return unseen("no prompt was run")
-    worst, where = 0.0, ""
-    for prompt, measures in seen.alone.items():
-        logits = [["logits", measures["prefill_rel"]], ["decode logits", measures["decode_rel"]]]
-        for name, value in [*measures["layers"], *logits]:
-            if not value <= worst:
-                worst, where = value, f"{name} of prompt `{prompt}`"
+    worst, where = max(_differences(seen))
     outside = first_outside(seen, limit)
     note = f"first outside the band: {outside}" if outside else f"worst: {where}"
     layers = {len(measures["layers"]) for measures in seen.alone.values()}
     if layers != {seen.config["num_hidden_layers"] + 1}:
         return Verdict(measured=worst, wrong=True, note=f"not every layer was seen; {note}")
     return Verdict(measured=worst, note=note)
+
+
+def _differences(seen: Seen) -> Iterator[tuple[float, str]]:
+    for prompt, measures in seen.alone.items():
+        logits = [["logits", measures["prefill_rel"]], ["decode logits", measures["decode_rel"]]]
+        for name, value in [*measures["layers"], *logits]:
+            yield math.inf if math.isnan(value) else value, f"{name} of prompt `{prompt}`"
 
 
 def first_outside(seen: Seen, limit: float) -> str:

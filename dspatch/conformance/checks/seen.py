@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Prompts = Mapping[str, Mapping[str, Any]]
@@ -14,7 +14,7 @@ class Seen:
     """One engine run on one small model, measured against the oracle.
 
     `facts` is what the engine said of itself, `measures` what the oracle's worker measured, and
-    `run` names the run of each prompt alone: `alone/`, or the one under a planted fault.
+    `runs` says which run to judge as which: under a planted fault, that one's.
     """
 
     variant: str
@@ -22,16 +22,27 @@ class Seen:
     config: Mapping[str, Any]
     facts: Mapping[str, Any]
     measures: Mapping[str, Any]
-    run: str = "alone/"
+    runs: Mapping[str, str] = field(
+        default_factory=lambda: {name: f"{name}/" for name in ("alone", "together", "again")}
+    )
 
     @property
     def alone(self) -> Prompts:
         """Measures of each prompt run by itself."""
-        return self.prompts(self.run)
+        return self._prompts("alone")
 
-    def prompts(self, run: str) -> Prompts:
-        """Measures of each prompt in a run; empty when there was no such run."""
-        found: Prompts = self.measures["runs"].get(run, {})
+    @property
+    def together(self) -> Prompts:
+        """Measures of each prompt in one batch with the others."""
+        return self._prompts("together")
+
+    @property
+    def again(self) -> Prompts:
+        """Measures of each prompt run once more, with its prefix in the cache."""
+        return self._prompts("again")
+
+    def _prompts(self, run: str) -> Prompts:
+        found: Prompts = self.measures["runs"].get(self.runs[run], {})
         return found
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def relative(measured: Tensor, expected: Tensor) -> float:
-    """1 - 2<x,y>/(<x,x>+<y,y>) in float64: 0 when equal, 1 when unrelated, inf when not comparable."""
+    """1 - 2<x,y>/(<x,x>+<y,y>) in float64: 0 when equal, 1 when unrelated, inf when broken."""
     x, y = measured.double(), expected.double()
     if x.shape != y.shape or not bool(torch.isfinite(x).all()):
         return float("inf")

@@ -91,14 +91,15 @@ def _cause(error: BaseException) -> str:
 
 
 def _save(out: Path, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-    from safetensors.torch import save_file
+    if tensors:
+        from safetensors.torch import save_file
 
-    save_file(
-        {name: value.contiguous() for name, value in tensors.items()}, out / "result.safetensors"
-    )
-    (out / "result.json").write_text(
-        json.dumps(facts, indent=1, sort_keys=True, default=str) + "\n"
-    )
+        whole = {name: value.contiguous() for name, value in tensors.items()}
+        save_file(whole, out / "result.safetensors")
+    # Last and in one step: who finds this file finds the tensors too.
+    partial = out / "result.json.partial"
+    partial.write_text(json.dumps(facts, indent=1, sort_keys=True, default=str) + "\n")
+    partial.replace(out / "result.json")
 
 
 if __name__ == "__main__":

@@ -164,6 +164,26 @@ def cache_lost_between_chunks(model: Any, config: Config) -> AbstractContextMana
     return cache_lost(model, config, lambda positions: len(positions) > 1 and int(positions[0]) > 0)
 
 
+@contextmanager
+def batch_rows_swapped(model: Any, config: Config) -> Iterator[None]:
+    """Give the first two tokens of a pass over several requests each other's hidden state."""
+    mixed = [False]
+
+    def look(layer: Any, args: Any, kwargs: Any) -> None:
+        positions = kwargs["positions"] if "positions" in kwargs else args[0]
+        mixed[0] = bool((positions[1:] != positions[:-1] + 1).any())
+
+    def swap(hidden: Any) -> Any:
+        return hidden[[1, 0, *range(2, len(hidden))]] if mixed[0] else hidden
+
+    handle = model.model.layers[0].register_forward_pre_hook(look, with_kwargs=True)
+    try:
+        with _output(model.model.norm, swap):
+            yield
+    finally:
+        handle.remove()
+
+
 HOOKS: dict[str, Plant] = {
     "unloaded-norm": unloaded_norm,
     "missing-shared-expert": missing_shared_expert,
@@ -176,6 +196,9 @@ HOOKS: dict[str, Plant] = {
     "group-limit-ignored": group_limit_ignored,
     "cache-lost-before-decode": cache_lost_before_decode,
     "cache-lost-between-chunks": cache_lost_between_chunks,
+    # The pass after a hit starts past position 0, just as the pass of a later chunk does.
+    "cached-prefix-lost": cache_lost_between_chunks,
+    "batch-rows-swapped": batch_rows_swapped,
 }
 
 

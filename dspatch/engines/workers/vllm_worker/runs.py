@@ -40,14 +40,21 @@ def again(llm: Any, request: Mapping[str, Any]) -> Tensors:
 
 
 def faulty(llm: Any, model: Any, request: Mapping[str, Any]) -> tuple[Tensors, dict[str, str]]:
-    """`alone` under each planted fault; and why a fault could not be planted in this engine."""
+    """One run under each planted fault; and why a fault could not be planted in this engine."""
+    kinds = {
+        "alone": lambda: alone(llm, model, request),
+        "together": lambda: together(llm, request),
+        "again": lambda: again(llm, request),
+    }
     out: Tensors = {}
     refused: dict[str, str] = {}
-    for name in request["hook_faults"]:
+    for name, run in ((fault["name"], fault["run"]) for fault in request["hook_faults"]):
         llm.reset_prefix_cache()
+        if run == "again":
+            again(llm, request)
         try:
             with HOOKS[name](model, request["config"]):
-                found = alone(llm, model, request)
+                found = kinds[run]()
         except (AttributeError, LookupError) as error:
             refused[name] = str(error)
         else:

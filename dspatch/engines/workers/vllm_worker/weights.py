@@ -86,7 +86,7 @@ def unfused(parameters: Mapping[str, Any], config: Mapping[str, Any]) -> dict[st
     out: dict[str, Any] = {}
     for name, value in parameters.items():
         for own, part in _parts(name, value, config):
-            out[own] = part.contiguous()
+            out[own] = part
     return out
 
 

@@ -1,0 +1,193 @@
+"""Each check passes what is right and catches what its planted fault does to the measures."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dspatch.conformance import checks, small
+from dspatch.conformance.checks.seen import Seen
+from dspatch.conformance.report import CheckResult
+
+CONFIG = small.case("deepseek-v3").config
+
+
+def prompt(**changes: Any) -> dict[str, Any]:
+    clean: dict[str, Any] = {
+        "tokens": 300,
+        "steps": 12,
+        "agreed_steps": 12,
+        "prefill_rel": 9e-13,
+        "decode_rel": 8e-13,
+        "prefill_logprob": 7e-6,
+        "decode_logprob": 5e-6,
+        "first_step_logprob": 5e-6,
+        "argmax_missed": 0,
+        "worst_missed_margin": 0.0,
+        "finite": True,
+        "layers": [["layer.0", 1e-14], ["layer.1", 2e-13], ["layer.2", 5e-13], ["final", 7e-13]],
+        "routes": [[1, 0, 311], [2, 0, 311]],
+        "forwards": [128, 128, 44, *([1] * 11)],
+        "cached": 288,
+    }
+    return {**clean, **changes}
+
+
+def seen(**changes: Any) -> Seen:
+    measures = {
+        "runs": {f"{run}/": {"long": prompt()} for run in ("alone", "together", "again")},
+        "sane": {"sdpa": 5e-13, "twin": 4e-13},
+        "weights": {"missing": [], "extra": [], "unfilled": [], "differing": [], "compared": 139},
+    }
+    facts = {
+        "prefix_caching": True,
+        "chunked_prefill": True,
+        "cache": {"bytes_per_token": (512 + 64) * 4 * 3, "kinds": ["MLAAttentionSpec"]},
+    }
+    fields = {"variant": "deepseek-v3", "dtype": "float32", "config": CONFIG}
+    return Seen(**{**fields, "facts": facts, "measures": measures, **changes})
+
+
+def judged(name: str, of: Seen) -> CheckResult:
+    return checks.judge(of, [name])[0]
+
+
+def under(change: Callable[[dict[str, Any], dict[str, Any]], None]) -> Seen:
+    """What would have been seen had `change` been done to (measures, facts)."""
+    clean = seen()
+    measures, facts = copy.deepcopy(dict(clean.measures)), copy.deepcopy(dict(clean.facts))
+    change(measures, facts)
+    return seen(measures=measures, facts=facts)
+
+
+def of_run(run: str, **changes: Any) -> Seen:
+    return under(
+        lambda measures, _: measures["runs"].update({f"{run}/": {"long": prompt(**changes)}})
+    )
+
+
+@pytest.mark.parametrize("name", list(checks.CHECKS))
+def test_a_clean_run_passes(name: str) -> None:
+    assert judged(name, seen()).status == "pass"
+
+
+FAULTS = {
+    "oracle.sane": under(lambda m, _: m["sane"].update(twin=0.02)),
+    "weights.coverage": under(lambda m, _: m["weights"].update(unfilled=["model.norm.weight"])),
+    "weights.values": under(lambda m, _: m["weights"].update(differing=["model.norm.weight"])),
+    "golden.fp32": of_run(
+        "alone", layers=[["layer.0", 1e-14], ["layer.1", 2e-3]] + [["x", 0.1]] * 2
+    ),
+    "golden.routes": of_run("alone", routes=[[1, 0, 311], [2, 1, 311]]),
+    "greedy.forced": of_run("alone", argmax_missed=2, worst_missed_margin=0.2),
+    "decode.paged": of_run("alone", decode_logprob=0.3),
+    "prefill.chunked": of_run("alone", prefill_logprob=0.3),
+    "prefix.hit": of_run("again", first_step_logprob=0.3),
+    "batch.mixed": of_run("together", prefill_logprob=0.3),
+    "cache.latent": under(lambda _, f: f["cache"].update(bytes_per_token=4 * 320 * 4 * 3)),
+}
+
+
+@pytest.mark.parametrize("name", list(checks.CHECKS))
+def test_a_faulty_run_fails(name: str) -> None:
+    assert judged(name, FAULTS[name]).status == "fail"
+
+
+@pytest.mark.parametrize("name", list(checks.CHECKS))
+def test_no_check_passes_a_measure_that_is_not_a_number(name: str) -> None:
+    found = {
+        key: float("nan") if isinstance(value, float) else value for key, value in prompt().items()
+    }
+    found["layers"] = [[layer, float("nan")] for layer, _ in found["layers"]]
+    runs = {f"{run}/": {"long": found} for run in ("alone", "together", "again")}
+    broken = under(lambda m, _: m.update(runs=runs, sane={"sdpa": float("nan")}))
+    if name in ("oracle.sane", "golden.fp32", "greedy.forced", "decode.paged", "batch.mixed"):
+        assert judged(name, broken).status == "fail"
+
+
+def test_a_failure_names_the_first_layer_outside_the_band() -> None:
+    note = judged("golden.fp32", FAULTS["golden.fp32"]).note
+    assert note.startswith("first outside the band: layer.1 of prompt `long`")
+
+
+def test_a_layer_that_was_not_seen_fails() -> None:
+    short = of_run("alone", layers=[["layer.0", 1e-14], ["final", 1e-13]])
+    assert judged("golden.fp32", short).status == "fail"
+
+
+def test_logits_alone_can_fail_the_golden_check() -> None:
+    assert judged("golden.fp32", of_run("alone", decode_rel=1e-3)).status == "fail"
+
+
+def test_logits_that_are_not_finite_fail() -> None:
+    assert judged("greedy.forced", of_run("alone", finite=False)).status == "fail"
+
+
+def test_a_missed_argmax_within_rounding_is_excused() -> None:
+    excused = of_run("alone", argmax_missed=1, worst_missed_margin=1e-6)
+    assert judged("greedy.forced", excused).status == "pass"
+
+
+def test_texts_that_part_fail_the_decode_check_by_the_margin_lost() -> None:
+    parted = of_run("alone", agreed_steps=0, decode_logprob=0.0, worst_missed_margin=0.4)
+    assert judged("decode.paged", parted).measured == 0.4
+
+
+def test_decode_that_never_ran_token_by_token_fails() -> None:
+    assert judged("decode.paged", of_run("alone", forwards=[300])).status == "fail"
+
+
+def test_chunked_prefill_that_never_split_a_prompt_fails() -> None:
+    whole = of_run("alone", forwards=[300, *([1] * 11)])
+    assert judged("prefill.chunked", whole).status == "fail"
+
+
+def test_prefix_caching_without_a_hit_fails() -> None:
+    assert judged("prefix.hit", of_run("again", cached=0)).status == "fail"
+
+
+@pytest.mark.parametrize(
+    ("fact", "name"), [("chunked_prefill", "prefill.chunked"), ("prefix_caching", "prefix.hit")]
+)
+def test_what_the_engine_turned_off_is_not_shown(fact: str, name: str) -> None:
+    found = judged(name, under(lambda _, facts: facts.update({fact: False})))
+    assert found.status == "not-shown"
+    assert "turned" in found.note
+
+
+def test_routers_that_could_not_be_watched_are_not_shown() -> None:
+    assert judged("golden.routes", of_run("alone", routes=[])).status == "not-shown"
+
+
+def test_weights_that_could_not_be_read_back_are_not_shown() -> None:
+    blind = under(lambda m, _: m["weights"].update(compared=0))
+    assert judged("weights.values", blind).status == "not-shown"
+    assert judged("weights.coverage", blind).status == "not-shown"
+
+
+def test_extra_prediction_layers_may_be_left_out_and_others_not() -> None:
+    extra = under(lambda m, _: m["weights"].update(missing=["model.layers.3.eh_proj.weight"]))
+    assert judged("weights.coverage", extra).status == "pass"
+    lost = under(lambda m, _: m["weights"].update(missing=["model.layers.2.mlp.gate.weight"]))
+    assert judged("weights.coverage", lost).status == "fail"
+
+
+def test_many_names_are_cut_to_a_few() -> None:
+    names = [f"model.layers.2.mlp.experts.{n}.up_proj.weight" for n in range(9)]
+    note = judged("weights.values", under(lambda m, _: m["weights"].update(differing=names))).note
+    assert note.endswith("and 6 more")
+
+
+def test_a_dtype_without_a_tolerance_fails() -> None:
+    found = judged("golden.fp32", seen(dtype="bfloat16"))
+    assert found.status == "fail"
+    assert "no tolerance" in found.note
+
+
+def test_a_refused_model_is_one_failure_and_the_rest_not_shown() -> None:
+    found = checks.refused("deepseek-v3", "float32", "NotImplementedError: MLA")
+    assert [result.status for result in found] == ["fail"] + ["not-shown"] * len(checks.CHECKS)
+    assert found[0].note == "NotImplementedError: MLA"

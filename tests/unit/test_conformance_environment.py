@@ -1,0 +1,80 @@
+"""Environments are made once, whole or not at all, and a failure says where pip's log is."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from dspatch import process
+from dspatch.engines import environment
+from dspatch.errors import EngineEnvironmentError
+
+
+def wheel(folder: Path, name: str, body: str) -> Path:
+    """A wheel of one module."""
+    path = folder / f"{name}-0.1-py3-none-any.whl"
+    info = f"{name}-0.1.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{name}.py", body)
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
+        tag = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        archive.writestr(f"{info}/WHEEL", tag)
+        archive.writestr(f"{info}/RECORD", "")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+
+
+def test_a_wheel_is_installed_and_its_environment_found_again(tmp_path: Path) -> None:
+    path = wheel(tmp_path, "mini_engine", "ANSWER = 42\n")
+    said: list[str] = []
+    made = environment.for_wheel("mini", path, [str(path)], said.append)
+    shown = process.run([made.python, "-c", "import mini_engine; print(mini_engine.ANSWER)"])
+    assert shown.stdout == "42\n"
+    again = environment.for_wheel("mini", path, [str(path)], said.append)
+    assert again == made
+    assert len(said) == 1
+
+
+def test_what_identifies_an_environment() -> None:
+    def path(*requirements: str, key: str = "") -> Path:
+        return environment.locate("mini", requirements, key=key).path
+
+    assert path("a==1") != path("a==2")
+    assert path("a.whl", key="one") != path("a.whl", key="two")
+    assert path("/here/a.whl", key="one") == path("/there/a.whl", key="one")
+
+
+def test_a_failed_install_leaves_its_log_and_nothing_else(tmp_path: Path) -> None:
+    with pytest.raises(EngineEnvironmentError) as caught:
+        environment.ensure("mini", ["no-such-project-anywhere==1.0"])
+    envs = tmp_path / "cache" / "envs"
+    log = next(envs.glob("*.log"))
+    assert str(log) in caught.value.next
+    assert "no-such-project-anywhere" in log.read_text()
+    assert [path.name for path in envs.iterdir() if path.is_dir()] == []
+
+
+def test_a_half_made_environment_is_made_anew(tmp_path: Path) -> None:
+    path = wheel(tmp_path, "mini_engine", "ANSWER = 42\n")
+    made = environment.for_wheel("mini", path, [str(path)])
+    (made.path / environment.MARKER).unlink()
+    (made.path / "left-over").write_text("from a killed process")
+    again = environment.for_wheel("mini", path, [str(path)])
+    assert again.complete
+    assert not (again.path / "left-over").exists()
+
+
+def test_a_companion_that_cannot_load_beside_this_torch_is_removed(tmp_path: Path) -> None:
+    broken = wheel(tmp_path, "torchvision", "raise RuntimeError('operator does not exist')\n")
+    sound = wheel(tmp_path, "torchaudio", "")
+    made = environment.ensure("mini", [str(broken), str(sound)])
+    listed = process.run([made.python, "-m", "pip", "list", "--format=freeze"]).stdout
+    assert "torchaudio==" in listed
+    assert "torchvision==" not in listed
+    assert '"removed": ["torchvision"]' in (made.path / environment.MARKER).read_text()

@@ -1,0 +1,91 @@
+"""The catalogue of planted faults fits the checks, the models and the engine's worker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dspatch.conformance import checks, faults, selftest, small
+from dspatch.conformance.report import CheckResult, Report, Status
+from dspatch.conformance.selftest import Planted, Selftest
+from dspatch.engines.workers.vllm_worker import faults as planting
+
+
+def test_every_fault_names_a_check_that_judges_its_run() -> None:
+    for fault in faults.FAULTS:
+        judged = selftest.RUN_CHECKS[fault.run] if fault.kind == "hook" else selftest.LOAD_CHECKS
+        assert fault.caught_by in judged
+
+
+def test_every_check_that_runs_an_engine_has_a_fault_that_it_must_catch() -> None:
+    # The oracle's sanity and the cache's layout have theirs in tests of their own.
+    named = {fault.caught_by for fault in faults.FAULTS}
+    assert named == set(checks.CHECKS) - {"oracle.sane", "cache.latent"}
+
+
+def test_the_worker_can_plant_every_hook_fault_and_no_other() -> None:
+    hooks = {fault.name for fault in faults.FAULTS if fault.kind == "hook"}
+    assert hooks == set(planting.HOOKS)
+
+
+@pytest.mark.parametrize("name", ["deepseek-v2-lite", "deepseek-v2", "deepseek-v3"])
+def test_faults_fit_the_models_that_have_the_feature(name: str) -> None:
+    fitting = {fault.name for fault in faults.fitting("hook", small.case(name).config)}
+    assert ("router-bias-ignored" in fitting) == (name == "deepseek-v3")
+    assert ("group-limit-ignored" in fitting) == (name != "deepseek-v2-lite")
+    assert ("q_a-kv_a-swapped" in fitting) == (name != "deepseek-v2-lite")
+    assert "wrong-softmax-scale" in fitting
+
+
+def test_a_model_without_yarn_cannot_lose_its_scale() -> None:
+    config = small.case("deepseek-v3/plain-rope").config
+    names = {fault.name for fault in faults.fitting("hook", config)}
+    assert "wrong-softmax-scale" not in names
+
+
+def test_faults_of_loading_touch_different_tensors() -> None:
+    touched = [name for fault in faults.FAULTS for name in fault.tensors]
+    assert len(touched) == len(set(touched)) > 0
+
+
+def test_spoiling_drops_swaps_and_leaves_the_rest() -> None:
+    stream = [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
+    plants = [{"drop": ["a"]}, {"swap": ["b", "c"]}]
+    assert list(planting.spoiled(stream, plants)) == [("c", 2), ("b", 3), ("d", 4)]
+
+
+def planted(status: Status) -> Planted:
+    fault = next(fault for fault in faults.FAULTS if fault.caught_by == "golden.fp32")
+    result = CheckResult(check="golden.fp32", variant="deepseek-v3", dtype="float32", status=status)
+    return Planted(fault=fault, variant="deepseek-v3", results=(result,))
+
+
+def clean(status: Status = "pass") -> Report:
+    result = CheckResult(check="golden.fp32", variant="deepseek-v3", dtype="float32", status=status)
+    return Report(results=(result,), facts={})
+
+
+def test_a_missed_fault_fails_the_self_test() -> None:
+    assert Selftest(clean=clean(), planted=(planted("fail"),)).ok
+    assert not Selftest(clean=clean(), planted=(planted("fail"), planted("pass"))).ok
+
+
+def test_a_clean_run_that_fails_fails_the_self_test() -> None:
+    assert not Selftest(clean=clean("fail"), planted=(planted("fail"),)).ok
+
+
+def test_a_self_test_that_caught_nothing_is_not_green() -> None:
+    assert not Selftest(clean=clean(), planted=(planted("not-shown"),)).ok
+
+
+def test_a_fault_that_could_not_be_planted_says_why() -> None:
+    one = replace(planted("fail"), results=(), refused="nothing in this engine has `topk_group`")
+    assert one.outcome == "not-shown"
+    rows = Selftest(clean=clean(), planted=(one,)).as_dict()["faults"]
+    assert rows[0]["refused"].endswith("`topk_group`")
+
+
+def test_the_matrix_has_a_row_a_fault() -> None:
+    both = Selftest(clean=clean(), planted=(planted("fail"), planted("pass")))
+    assert selftest.as_table(both).row_count == 2
