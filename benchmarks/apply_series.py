@@ -34,10 +34,16 @@ def text(values: list[float]) -> str:
 
 def series(rev: str, rounds: int, folder: Path) -> None:
     apply = [*DSPATCH, "apply", "--engine", "vllm", "--rev", rev]
-    done = json.loads(subprocess.run([*apply, "--json"], cwd=folder, check=True, capture_output=True).stdout)
+    done = json.loads(
+        subprocess.run([*apply, "--json"], cwd=folder, check=True, capture_output=True).stdout
+    )
     tree = Path(done["path"])
     pristine = done["checkout"]["commit"]
-    subprocess.run(["git", "format-patch", "-q", "-o", folder / "mbox", f"{pristine}..HEAD"], cwd=tree, check=True)
+    subprocess.run(
+        ["git", "format-patch", "-q", "-o", folder / "mbox", f"{pristine}..HEAD"],
+        cwd=tree,
+        check=True,
+    )
     patches = sorted(str(path) for path in (folder / "mbox").iterdir())
     clone = folder / "clone"
     subprocess.run(["git", "clone", "-q", "--shared", tree, clone], check=True)
@@ -49,7 +55,9 @@ def series(rev: str, rounds: int, folder: Path) -> None:
         subprocess.run(["git", "reset", "-q", "--hard", pristine], cwd=clone, check=True)
         theirs.append(timed([*AM, *patches], clone))
     trees = {
-        subprocess.run(["git", "rev-parse", "HEAD^{tree}"], cwd=place, check=True, capture_output=True).stdout
+        subprocess.run(
+            ["git", "rev-parse", "HEAD^{tree}"], cwd=place, check=True, capture_output=True
+        ).stdout
         for place in (tree, clone)
     }
     assert len(trees) == 1, "the two did not end with the same tree"

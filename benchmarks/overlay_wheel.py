@@ -23,8 +23,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dspatch.archive import extract_sdist
-from dspatch.wheel import Accepted, FolderFiles, OverlayPlan, PatchRecord, overlay_version
-from dspatch.wheel.names import WheelName
+from dspatch.wheel.files import FolderFiles
+from dspatch.wheel.names import WheelName, overlay_version
+from dspatch.wheel.plan import Accepted, OverlayPlan, PatchRecord
 
 EPOCH = "1700000000"
 PATCHED_FILES = 8
@@ -96,7 +97,7 @@ def _timed(command: list[str | Path]) -> Cost:
 
 
 def _overlay(base: Path, tree: Path, dest: Path) -> None:
-    from dspatch.wheel import build_overlay
+    from dspatch.wheel.overlay import build_overlay
 
     source = FolderFiles(tree)
     package = WheelName.parse(base.name).project.partition("-")[0]

@@ -91,9 +91,7 @@ def _apply(
     return PatchedTree(checkout=checkout, commit=head, tree=tree, plan=plan, patches=applied)
 
 
-def _inputs(
-    series: Series, checkout: Checkout, target: str, variants: Sequence[Variant]
-) -> str:
+def _inputs(series: Series, checkout: Checkout, target: str, variants: Sequence[Variant]) -> str:
     """One hash over everything that the patched tree is a function of, dspatch's own code included."""
     code = [paths.PACKAGE / f"{name}.py" for name in _CODE]
     models = [f"{variant.name} {variant!r}" for variant in variants]
@@ -128,7 +126,8 @@ def _recall(memory: Path, series: Series, checkout: Checkout) -> PatchedTree | N
             for name, status, why in content["plan"]
         ),
         patches=tuple(
-            AppliedPatch(**{**patch, "paths": tuple(patch["paths"])}) for patch in content["patches"]
+            AppliedPatch(**{**patch, "paths": tuple(patch["paths"])})
+            for patch in content["patches"]
         ),
     )
 
@@ -167,9 +166,7 @@ def _commits(
     return commits
 
 
-def _conflict(
-    checkout: Checkout, failures: Sequence[tuple[Patch, DspatchError]]
-) -> DspatchError:
+def _conflict(checkout: Checkout, failures: Sequence[tuple[Patch, DspatchError]]) -> DspatchError:
     if len({type(error) for _, error in failures}) == 1 and failures[0][1].exit_code == 32:
         return failures[0][1]
     names = ", ".join(patch.name for patch, _ in failures)
@@ -212,7 +209,9 @@ def _edited(
 ) -> Change:
     source = files.read(spec.file)
     if source is None:
-        raise PatchConflictError(f"{spec.file} does not exist.", why=_nearest_file(spec.file, files))
+        raise PatchConflictError(
+            f"{spec.file} does not exist.", why=_nearest_file(spec.file, files)
+        )
     where = str(Path(patch.name) / "patch.toml")
     edit = edits.Edit(
         file=spec.file,
@@ -227,4 +226,6 @@ def _edited(
 def _nearest_file(path: str, files: TreeFiles) -> str:
     name = Path(path).name
     same = [p for p in files.entries if Path(p).name == name and p.endswith(".py")]
-    return f"nearest found: {', '.join(sorted(same)[:3])}" if same else "no file of that name is there"
+    return (
+        f"nearest found: {', '.join(sorted(same)[:3])}" if same else "no file of that name is there"
+    )

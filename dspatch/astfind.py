@@ -63,7 +63,9 @@ def members(scope: Scope) -> Iterator[tuple[str, Scope]]:
         if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield statement.name, statement
         elif isinstance(statement, ast.Assign):
-            yield from ((t.id, statement.value) for t in statement.targets if isinstance(t, ast.Name))
+            yield from (
+                (t.id, statement.value) for t in statement.targets if isinstance(t, ast.Name)
+            )
         elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             yield statement.target.id, statement.value or statement
         elif isinstance(statement, ast.If | ast.Try | ast.With):
@@ -130,9 +132,7 @@ def _blocks(scope: Scope) -> Iterator[list[ast.stmt]]:
             yield from _blocks(child)
 
 
-def _runs(
-    block: list[ast.stmt], wanted: Sequence[ast.stmt]
-) -> Iterator[tuple[ast.stmt, ...]]:
+def _runs(block: list[ast.stmt], wanted: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, ...]]:
     width = len(wanted)
     for start in range(len(block) - width + 1):
         candidate = block[start : start + width]

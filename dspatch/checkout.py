@@ -14,8 +14,8 @@ from filelock import FileLock, Timeout
 
 from dspatch import archive, git, paths, pins
 from dspatch.errors import GitError, LockedError, OfflineError, UnknownRevisionError
-from dspatch.files import disk_full_explained
 from dspatch.fetch import Progress
+from dspatch.files import disk_full_explained
 from dspatch.index import download
 from dspatch.pins.types import Pin, Source
 
@@ -94,9 +94,7 @@ def _source(pin: Pin, kind: str) -> Source:
     )
 
 
-def _from_archive(
-    pin: Pin, bare: git.Repo, source: Source, progress: Progress | None
-) -> Checkout:
+def _from_archive(pin: Pin, bare: git.Repo, source: Source, progress: Progress | None) -> Checkout:
     ref = f"refs/pristine/{source.kind}/{source.sha256}"
     if bare.resolve(ref) is None:
         path = download(
@@ -168,7 +166,15 @@ def _found(pin: Pin, bare: git.Repo, ref: str, kind: str, origin: str) -> Checko
     commit = bare.resolve(f"{ref}^{{commit}}")
     tree = bare.resolve(f"{ref}^{{tree}}")
     if commit is None or tree is None:
-        raise GitError(f"the cache lost {ref}.", next=f"remove {bare.path} and run the command again")
+        raise GitError(
+            f"the cache lost {ref}.", next=f"remove {bare.path} and run the command again"
+        )
     return Checkout(
-        engine=pin.engine, rev=pin.rev, source=kind, origin=origin, repo=bare, commit=commit, tree=tree
+        engine=pin.engine,
+        rev=pin.rev,
+        source=kind,
+        origin=origin,
+        repo=bare,
+        commit=commit,
+        tree=tree,
     )

@@ -28,7 +28,9 @@ def cli(traceback: bool) -> None:
 @options.job
 @options.sources
 @options.discard
-@click.option("--reference-ops", is_flag=True, help="Prove with the plain-PyTorch twin of every operator.")
+@click.option(
+    "--reference-ops", is_flag=True, help="Prove with the plain-PyTorch twin of every operator."
+)
 def run(reference_ops: bool, discard_edits: bool, as_json: bool, **words: Any) -> None:
     """From a pin to a proven wheel: apply, build-wheel, conformance.
 
@@ -103,8 +105,12 @@ def build_wheel(as_json: bool, **words: Any) -> None:
 
 @cli.command()
 @options.job
-@click.option("--reference-ops", is_flag=True, help="Run the plain-PyTorch twin of every patched operator.")
-@click.option("--selftest", is_flag=True, help="Plant every known fault and show which check catches it.")
+@click.option(
+    "--reference-ops", is_flag=True, help="Run the plain-PyTorch twin of every patched operator."
+)
+@click.option(
+    "--selftest", is_flag=True, help="Plant every known fault and show which check catches it."
+)
 def conformance(reference_ops: bool, selftest: bool, as_json: bool, **words: Any) -> None:
     """Prove that a job's wheel computes what transformers computes.
 
@@ -117,7 +123,11 @@ def conformance(reference_ops: bool, selftest: bool, as_json: bool, **words: Any
 
     console = Console(as_json=as_json)
     proven = stage.run(
-        _job(words), console, models=words["variants"], reference_ops=reference_ops, selftest=selftest
+        _job(words),
+        console,
+        models=words["variants"],
+        reference_ops=reference_ops,
+        selftest=selftest,
     )
     show.proven(proven, console)
 
@@ -145,11 +155,19 @@ def pin() -> None:
 @pin.command("add")
 @options.engine
 @options.rev
-@click.option("--target", "targets", multiple=True, type=click.Choice(options.TARGETS), help="Repeatable.")
-@click.option("--accept", multiple=True, metavar="PATH=REASON", help="Accept a difference of a base wheel.")
+@click.option(
+    "--target", "targets", multiple=True, type=click.Choice(options.TARGETS), help="Repeatable."
+)
+@click.option(
+    "--accept", multiple=True, metavar="PATH=REASON", help="Accept a difference of a base wheel."
+)
 @options.as_json
 def pin_add(
-    engine: str | None, rev: str | None, targets: tuple[str, ...], accept: tuple[str, ...], as_json: bool
+    engine: str | None,
+    rev: str | None,
+    targets: tuple[Any, ...],
+    accept: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Write the pin of a release: find its files, fetch and check them, note their hashes.
 
@@ -242,7 +260,9 @@ def wheel() -> None:
 
 @wheel.command("verify")
 @click.argument("path", type=click.Path(exists=True, dir_okay=False), required=False)
-@click.option("--base-wheel", type=click.Path(exists=True, dir_okay=False), help="The wheel it was built on.")
+@click.option(
+    "--base-wheel", type=click.Path(exists=True, dir_okay=False), help="The wheel it was built on."
+)
 @options.as_json
 def wheel_verify(path: str | None, base_wheel: str | None, as_json: bool) -> None:
     """Prove that a wheel is what its record, its pedigree and its base wheel say.
@@ -307,5 +327,7 @@ def main(argv: list[str] | None = None) -> None:
         if "--json" in arguments:
             click.echo(json.dumps(error.as_dict(), indent=2))
         else:
-            click.echo(click.style("error: ", fg="red", bold=True, reset=True) + str(error), err=True)
+            click.echo(
+                click.style("error: ", fg="red", bold=True, reset=True) + str(error), err=True
+            )
         sys.exit(error.exit_code)

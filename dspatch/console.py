@@ -71,7 +71,12 @@ class Console:
         from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TimeRemainingColumn(),
+        )
         with RichProgress(*columns, console=RichConsole(stderr=True), transient=True) as bar:
             task = bar.add_task(what, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -43,7 +43,9 @@ def apply_edit(source: bytes, edit: Edit) -> bytes:
     """
     module = _parse(source, edit)
     scope = _scope(module, edit)
-    span = _append_span(source, scope, edit) if edit.verb == "append" else _span(source, scope, edit)
+    span = (
+        _append_span(source, scope, edit) if edit.verb == "append" else _span(source, scope, edit)
+    )
     result = source[: span.start] + _text(source, edit, span) + source[span.end :]
     try:
         ast.parse(result)
@@ -110,7 +112,9 @@ def _not_one(
     nearest = astfind.nearest_code(scope, wanted)
     return EditError(
         f"{where}: `{sought}` is not there.",
-        why=f"nearest found: line {nearest[0]}, `{nearest[1]}`" if nearest else "nothing looks like it",
+        why=f"nearest found: line {nearest[0]}, `{nearest[1]}`"
+        if nearest
+        else "nothing looks like it",
         next="read the file of this revision and give the edit its new place",
     )
 
@@ -135,9 +139,7 @@ def _expression_span(source: bytes, node: ast.stmt | ast.expr) -> _Span:
     return _Span(start=start, end=end, indent=_leading(line), whole_lines=False)
 
 
-def _statement_span(
-    source: bytes, nodes: tuple[ast.stmt | ast.expr, ...], edit: Edit
-) -> _Span:
+def _statement_span(source: bytes, nodes: tuple[ast.stmt | ast.expr, ...], edit: Edit) -> _Span:
     starts = _line_starts(source)
     first, last = nodes[0], nodes[-1]
     decorators = getattr(first, "decorator_list", [])

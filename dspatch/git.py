@@ -7,10 +7,10 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from dspatch.errors import DiskFullError, GitError
 
@@ -30,10 +30,19 @@ _ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
     "LC_ALL": "C",
 }
-_SETTINGS = ("core.autocrlf=false", "core.safecrlf=false", "core.quotePath=false",
-             "core.fsmonitor=false", "gc.auto=0", "advice.detachedHead=false",
-             # A pristine tree is written once and read often: light compression, no delta search.
-             "core.compression=1", "pack.compression=1", "pack.depth=0", "fastimport.unpackLimit=1000")
+_SETTINGS = (
+    "core.autocrlf=false",
+    "core.safecrlf=false",
+    "core.quotePath=false",
+    "core.fsmonitor=false",
+    "gc.auto=0",
+    "advice.detachedHead=false",
+    # A pristine tree is written once and read often: light compression, no delta search.
+    "core.compression=1",
+    "pack.compression=1",
+    "pack.depth=0",
+    "fastimport.unpackLimit=1000",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +68,7 @@ class NewCommit:
     """A commit to be written: its message and the paths that differ from its parent."""
 
     message: str
-    changes: tuple[Change, ...] = field(default=())
+    changes: Iterable[Change] = ()
 
 
 class Repo:
@@ -89,7 +98,7 @@ class Repo:
         command = ["git", *settings, *args]
         status, out, err = self._git.execute(
             command,
-            istream=stdin,
+            istream=cast("BinaryIO | None", stdin),
             with_extended_output=True,
             with_exceptions=False,
             stdout_as_string=False,
@@ -97,8 +106,8 @@ class Repo:
             env={**_ENVIRONMENT, **(env or {})},
         )
         if status != 0:
-            raise _error(command, str(err))
-        return bytes(out) if isinstance(out, bytes) else str(out).encode()
+            raise _error(command, err)
+        return out
 
     # -- objects -----------------------------------------------------------------------------
 
@@ -145,7 +154,9 @@ class Repo:
 
     # -- writing -----------------------------------------------------------------------------
 
-    def write_commits(self, ref: str, parent: str | None, commits: Iterable[NewCommit]) -> list[str]:
+    def write_commits(
+        self, ref: str, parent: str | None, commits: Iterable[NewCommit]
+    ) -> list[str]:
         """Write a chain of commits onto `parent` in one pass and point `ref` at the last.
 
         Returns their ids, first to last. Nothing refers to a commit before all are written.
@@ -262,5 +273,3 @@ def clean_environment() -> None:
     """Forget the git variables that a hook or an outer git left in this process."""
     for name in _INHERITED:
         os.environ.pop(name, None)
-
-

@@ -14,7 +14,9 @@ ENGINES = ("vllm", "lmdeploy")
 TARGETS = ("cpu", "cuda")
 
 
-def _complete_rev(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete_rev(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     from dspatch import pins
 
     found = pins.pinned(ctx.params.get("engine") or "vllm")
@@ -59,7 +61,9 @@ variant = click.option(
     shell_complete=_complete_variant,
     help="Model to serve; repeatable. Without it: the whole DeepSeek family.",
 )
-as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print the result as one JSON object."
+)
 source = click.option(
     "--source",
     type=click.Choice(["auto", "git", "sdist", "wheel"]),
@@ -68,7 +72,9 @@ source = click.option(
     help="Where the pinned source is taken from; auto says which it took.",
 )
 repo = click.option(
-    "--repo", metavar="URL|PATH", help="Take the revision from this git repository: a fork or a clone."
+    "--repo",
+    metavar="URL|PATH",
+    help="Take the revision from this git repository: a fork or a clone.",
 )
 base = click.option(
     "--base",

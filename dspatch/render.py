@@ -47,7 +47,7 @@ def environment(folder: Path) -> Environment:
     """The Jinja environment of a template folder: strict, with delimiters that no Python or C++ uses."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    return Environment(  # noqa: S701 - source code is rendered, not HTML
+    return Environment(
         loader=FileSystemLoader(folder),
         undefined=StrictUndefined,
         variable_start_string="${",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from dspatch import astfind, tomlfile, traits
 from dspatch.edits import VERBS, Verb
@@ -243,7 +243,9 @@ def _path(source: tomlfile.TomlFile, item: Mapping[str, Any], key: str, within: 
     value = source.get(item, key, str, within=within)
     path = PurePosixPath(value)
     if path.is_absolute() or ".." in path.parts or not value:
-        raise source.fail(f"`{key}` must be a path inside the tree, not {value!r}", key=key, within=within)
+        raise source.fail(
+            f"`{key}` must be a path inside the tree, not {value!r}", key=key, within=within
+        )
     return value
 
 
@@ -265,19 +267,25 @@ def _edit(source: tomlfile.TomlFile, item: dict[str, Any], known: Mapping[str, T
     source.check_keys(item, _EDIT_KEYS, within="edit")
     verb = source.get(item, "verb", str, within="edit")
     if verb not in VERBS:
-        raise source.fail(f"`verb` must be one of {', '.join(VERBS)}, not {verb!r}", key="verb", within="edit")
+        raise source.fail(
+            f"`verb` must be one of {', '.join(VERBS)}, not {verb!r}", key="verb", within="edit"
+        )
     find = item.get("find")
     if (find is None) != (verb == "append"):
-        raise source.fail(f"an edit `{verb}` {'takes no' if find else 'needs a'} `find`", within="edit")
+        raise source.fail(
+            f"an edit `{verb}` {'takes no' if find else 'needs a'} `find`", within="edit"
+        )
     if find is not None:
         try:
             astfind.pattern(source.get(item, "find", str, within="edit"))
         except SyntaxError as error:
-            raise source.fail(f"`find` is not Python: {error.msg}", key="find", within="edit") from None
+            raise source.fail(
+                f"`find` is not Python: {error.msg}", key="find", within="edit"
+            ) from None
     return EditSpec(
         file=_path(source, item, "file", "edit"),
         symbol=item.get("symbol"),
-        verb=cast(Verb, verb),
+        verb=verb,
         find=find,
         text=source.get(item, "text", str, within="edit"),
         when=_known_traits(source, item, "when", known),

@@ -40,19 +40,31 @@ class TomlFile:
         if not key:
             return start + 1
         wanted = re.compile(rf"^\s*(\[+\s*)?[\"']?{re.escape(key)}[\"']?\s*(=|\])")
-        return next((n + 1 for n, line in enumerate(lines[start:], start) if wanted.match(line)), start + 1)
+        return next(
+            (n + 1 for n, line in enumerate(lines[start:], start) if wanted.match(line)), start + 1
+        )
 
-    def check_keys(self, table: Mapping[str, Any], allowed: Iterable[str], *, within: str = "") -> None:
+    def check_keys(
+        self, table: Mapping[str, Any], allowed: Iterable[str], *, within: str = ""
+    ) -> None:
         """Refuse keys that nothing reads: a misspelt key must not pass in silence."""
         allowed = sorted(allowed)
         for key in table:
             if key not in allowed:
                 raise self.fail(
-                    f"unknown key `{key}`; expected one of {', '.join(allowed)}", key=key, within=within
+                    f"unknown key `{key}`; expected one of {', '.join(allowed)}",
+                    key=key,
+                    within=within,
                 )
 
     def get(
-        self, table: Mapping[str, Any], key: str, kind: type[T], *, within: str = "", default: T | None = None
+        self,
+        table: Mapping[str, Any],
+        key: str,
+        kind: type[T],
+        *,
+        within: str = "",
+        default: T | None = None,
     ) -> T:
         """The value of a key, which must have the right type; without a default it must be there."""
         if key not in table:
@@ -62,7 +74,9 @@ class TomlFile:
         value = table[key]
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise self.fail(
-                f"`{key}` must be a {_name(kind)}, not {type(value).__name__}", key=key, within=within
+                f"`{key}` must be a {_name(kind)}, not {type(value).__name__}",
+                key=key,
+                within=within,
             )
         return value
 
@@ -88,12 +102,18 @@ def load(path: Path, error: type[DspatchError]) -> TomlFile:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as bad:
         raise error(
-            f"{path} is not valid TOML.", why=str(bad), next="mend the file and run the command again"
+            f"{path} is not valid TOML.",
+            why=str(bad),
+            next="mend the file and run the command again",
         ) from None
     return TomlFile(path=path, text=text, data=data, error=error)
 
 
 def _name(kind: type) -> str:
-    return {str: "string", list: "list", dict: "table", int: "whole number", bool: "true or false"}.get(
-        kind, kind.__name__
-    )
+    return {
+        str: "string",
+        list: "list",
+        dict: "table",
+        int: "whole number",
+        bool: "true or false",
+    }.get(kind, kind.__name__)

@@ -94,7 +94,11 @@ def load(path: Path) -> dict[str, Trait]:
 
 
 def _check(
-    source: tomlfile.TomlFile, name: str, question: Any, names: Mapping[str, Any], value: bool = False
+    source: tomlfile.TomlFile,
+    name: str,
+    question: Any,
+    names: Mapping[str, Any],
+    value: bool = False,
 ) -> None:
     """Refuse a question that no probe could answer."""
     if not isinstance(question, dict) or not question:
@@ -103,7 +107,9 @@ def _check(
         source.check_keys(question, ["first_of"], within=name)
         for item in question["first_of"]:
             if not isinstance(item, dict) or "value" not in item:
-                raise source.fail(f"trait `{name}`: every item of first_of needs a `value`", within=name)
+                raise source.fail(
+                    f"trait `{name}`: every item of first_of needs a `value`", within=name
+                )
             _check(source, name, {k: v for k, v in item.items() if k != "value"}, names, value=True)
         return
     source.check_keys(question, PROBE_KEYS | COMBINATIONS, within=name)
@@ -112,7 +118,9 @@ def _check(
     if "not" in question:
         _check(source, name, question["not"], names)
     if question.get("trait", next(iter(names))) not in names:
-        raise source.fail(f"trait `{name}` refers to `{question['trait']}`, which is no trait", within=name)
+        raise source.fail(
+            f"trait `{name}` refers to `{question['trait']}`, which is no trait", within=name
+        )
     if PROBE_KEYS & question.keys() and "file" not in question:
         raise source.fail(f"trait `{name}`: a probe needs a `file`", within=name)
     _check_code(source, name, question)
@@ -132,7 +140,9 @@ def _probe(question: Mapping[str, Any], data: bytes | None) -> bool:
     """Whether one file answers a probe with yes; a file that is not there answers no."""
     if data is None:
         return False
-    if "regex" in question and not re.search(question["regex"], data.decode(errors="replace"), re.M):
+    if "regex" in question and not re.search(
+        question["regex"], data.decode(errors="replace"), re.M
+    ):
         return False
     if not question.keys() & {"symbol", "contains", "parameter"}:
         return True

@@ -14,7 +14,9 @@ PRISTINE = "refs/dspatch/pristine"
 MOVING = "refs/dspatch/moving"
 
 
-def move(tree: Path, objects: git.Repo, *, pristine: str, commit: str, discard: bool = False) -> bool:
+def move(
+    tree: Path, objects: git.Repo, *, pristine: str, commit: str, discard: bool = False
+) -> bool:
     """Put the work tree at a commit; returns whether anything had to change.
 
     Raises `EditedTreeError` when the tree holds edits or commits that are not dspatch's, unless

@@ -10,7 +10,9 @@ from tests import support
 
 
 @pytest.fixture(autouse=True)
-def _isolated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _isolated(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Every test gets a cache and a work folder of its own; e2e tests share one cache of downloads."""
     monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "file")
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "XDG_CACHE_HOME"):

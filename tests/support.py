@@ -32,7 +32,7 @@ class CpuPlatform:
         return "CPU_ATTN"
 '''
 
-REGISTRY = '''\
+REGISTRY = """\
 from enum import Enum
 
 
@@ -48,9 +48,9 @@ MODELS = {
     "LlamaForCausalLM": ("llama", "LlamaForCausalLM"),
     "DeepseekForCausalLM": ("deepseek", "DeepseekForCausalLM"),
 }
-'''
+"""
 
-TRAITS = '''\
+TRAITS = """\
 [refuses_mla]
 what = "the CPU platform refuses MLA"
 file = "mini/platform.py"
@@ -61,9 +61,9 @@ contains = 'raise NotImplementedError("MLA is not supported on CPU.")'
 what = "backends are named by an enum"
 file = "mini/registry.py"
 symbol = "Backend"
-'''
+"""
 
-PATCH = '''\
+PATCH = """\
 subject = "Serve MLA on CPU"
 reason = "The platform refuses it although a backend can be written."
 upstream = "never: a test"
@@ -89,7 +89,7 @@ verb = "insert-after"
 find = \'\'\'CPU_ATTN = "mini.cpu_attn"\'\'\'
 text = \'\'\'CPU_MLA = "mini.cpu_mla"\'\'\'
 when = ["has_registry"]
-'''
+"""
 
 TEMPLATE = '''\
 """The backend."""
@@ -148,7 +148,9 @@ class Upstream:
         )  # fmt: skip
 
 
-def patch_folders(root: Path, patches: dict[str, str] | None = None, traits: str = TRAITS) -> Series:
+def patch_folders(
+    root: Path, patches: dict[str, str] | None = None, traits: str = TRAITS
+) -> Series:
     """Write patch folders and templates of the mini engine, and read them back."""
     patches = {"cpu-mla": PATCH} if patches is None else patches
     folder = root / "patches" / "mini"

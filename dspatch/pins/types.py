@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from dspatch.wheel.plan import Accepted
+
+__all__ = ["Accepted", "Base", "Pin", "Source", "SourceKind", "Target"]
+
 SourceKind = Literal["git", "sdist", "wheel"]
 Target = Literal["cpu", "cuda"]
 
@@ -19,18 +23,6 @@ class Source:
     sha256: str = ""
     size: int = 0
     commit: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Accepted:
-    """A path (or glob) in which a base wheel may differ from the source, and why.
-
-    `drop` leaves a file that only the base has out of the overlay.
-    """
-
-    path: str
-    reason: str
-    drop: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

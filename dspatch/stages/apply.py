@@ -42,9 +42,7 @@ def compute(request: Request, console: Console) -> tuple[Resolved, PatchedTree]:
         )
     console.note(f"source: {pristine.source}, {pristine.origin}")
     patches = load_series(request.engine)
-    tree = apply.apply_series(
-        patches, pristine, target=request.target, variants=resolved.variants
-    )
+    tree = apply.apply_series(patches, pristine, target=request.target, variants=resolved.variants)
     return resolved, tree
 
 
@@ -129,7 +127,7 @@ def statistics(tree: PatchedTree) -> list[dict[str, Any]]:
 
 def diff_statistics(diff: str) -> dict[str, Any]:
     """Files, lines and hunks of a diff."""
-    from unidiff import PatchSet
+    from unidiff.patch import PatchSet
 
     parsed = PatchSet(diff)
     return {

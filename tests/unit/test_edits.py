@@ -29,7 +29,8 @@ def test_replace_touches_only_the_statement() -> None:
 
 def test_formatting_of_the_upstream_code_does_not_matter() -> None:
     source = PLATFORM.replace(
-        RAISE, 'raise NotImplementedError(\n                "MLA is not supported "\n                \'on CPU.\')  # why'
+        RAISE,
+        "raise NotImplementedError(\n                \"MLA is not supported \"\n                'on CPU.')  # why",
     )
     out = apply_edit(source.encode(), edit("replace", "return 1", RAISE))
     assert "return 1" in out.decode()
@@ -41,13 +42,14 @@ def test_insert_after_an_enum_member() -> None:
         REGISTRY.encode(),
         edit("insert-after", 'CPU_MLA = "mini.cpu_mla"', 'FLASH = "mini.flash"', "Backend"),
     )
-    expected = REGISTRY.replace('    )\n', '    )\n    CPU_MLA = "mini.cpu_mla"\n', 1)
+    expected = REGISTRY.replace("    )\n", '    )\n    CPU_MLA = "mini.cpu_mla"\n', 1)
     assert out.decode() == expected
 
 
 def test_insert_before_with_a_wildcard_body() -> None:
     out = apply_edit(
-        PLATFORM.encode(), edit("insert-before", "log()", "if use_sparse: ...", "CpuPlatform.backend")
+        PLATFORM.encode(),
+        edit("insert-before", "log()", "if use_sparse: ...", "CpuPlatform.backend"),
     )
     assert "        log()\n        if use_sparse:\n" in out.decode()
 
@@ -80,7 +82,9 @@ def test_a_missing_symbol_names_the_nearest() -> None:
 
 def test_missing_code_names_the_nearest_line() -> None:
     with pytest.raises(EditError) as error:
-        apply_edit(PLATFORM.encode(), edit("replace", "x", 'raise NotImplementedError("MLA is refused.")'))
+        apply_edit(
+            PLATFORM.encode(), edit("replace", "x", 'raise NotImplementedError("MLA is refused.")')
+        )
     assert "nearest found: line 11" in error.value.why
 
 

@@ -39,7 +39,9 @@ def test_the_same_content_gives_the_same_commits(tmp_path: Path) -> None:
     one = chain(git.init_bare(tmp_path / "a.git"))
     two = chain(git.init_bare(tmp_path / "b.git"))
     assert one == two
-    subprocess.run(["git", "-C", tmp_path / "a.git", "fsck", "--strict"], check=True, capture_output=True)
+    subprocess.run(
+        ["git", "-C", tmp_path / "a.git", "fsck", "--strict"], check=True, capture_output=True
+    )
 
 
 def test_a_tree_reads_back_as_written(tmp_path: Path) -> None:
@@ -64,7 +66,9 @@ def test_an_error_carries_what_git_said(tmp_path: Path) -> None:
     assert repo.resolve("no-such-ref") is None
 
 
-def test_a_users_git_configuration_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_git_configuration_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hostile = tmp_path / "config"
     hostile.write_text("[core]\n\tautocrlf = true\n[user]\n\tname = other\n")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(hostile))

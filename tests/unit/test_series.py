@@ -11,6 +11,8 @@ from dspatch.series import load
 from dspatch.traits import Traits
 from tests.support import PATCH, PLATFORM, load_series, patch_folders
 
+MLA_ONLY = PATCH.replace("needs =", 'families = ["mla"]\nneeds =')
+
 
 def test_a_series_is_read_in_order(tmp_path: Path) -> None:
     series = patch_folders(tmp_path, {"b": PATCH, "a": PATCH})
@@ -82,12 +84,17 @@ def test_an_engine_without_a_series_is_unknown(tmp_path: Path) -> None:
         (PATCH, PLATFORM, "cpu", [frozenset({"mla"})], "applies"),
         (PATCH, PLATFORM, "cuda", [frozenset({"mla"})], "other target"),
         (PATCH, "x = 1\n", "cpu", [frozenset({"mla"})], "not needed"),
-        (PATCH.replace("needs =", 'families = ["mla"]\nneeds ='), PLATFORM, "cpu", [frozenset({"gqa"})], "other variant"),
+        (MLA_ONLY, PLATFORM, "cpu", [frozenset({"gqa"})], "other variant"),
         (PATCH.replace('["refuses_mla"]', '["!refuses_mla"]'), PLATFORM, "cpu", [], "not needed"),
     ],
-)  # fmt: skip
+)
 def test_plan(
-    patch: str, source: str, target: str, families: list[frozenset[str]], status: str, tmp_path: Path
+    patch: str,
+    source: str,
+    target: str,
+    families: list[frozenset[str]],
+    status: str,
+    tmp_path: Path,
 ) -> None:
     series = patch_folders(tmp_path, {"cpu-mla": patch})
     facts = Traits(series.traits, {"mini/platform.py": source.encode()}.get)

@@ -11,6 +11,11 @@ from dspatch import git, worktree
 from dspatch.errors import EditedTreeError
 
 
+def commit(message: str, files: dict[str, bytes]) -> git.NewCommit:
+    changes = tuple(git.Change(path=path, data=data) for path, data in files.items())
+    return git.NewCommit(message=message, changes=changes)
+
+
 @pytest.fixture
 def commits(tmp_path: Path) -> tuple[git.Repo, str, str, str]:
     repo = git.init_bare(tmp_path / "cache.git")
@@ -18,11 +23,11 @@ def commits(tmp_path: Path) -> tuple[git.Repo, str, str, str]:
         "refs/heads/x",
         None,
         [
-            git.NewCommit(message="0", changes=(git.Change(path="a.py", data=b"0\n"), git.Change(path="k.py", data=b"k\n"))),
-            git.NewCommit(message="1", changes=(git.Change(path="a.py", data=b"1\n"),)),
-            git.NewCommit(message="2", changes=(git.Change(path="a.py", data=b"2\n"), git.Change(path="new.py", data=b"n\n"))),
+            commit("0", {"a.py": b"0\n", "k.py": b"k\n"}),
+            commit("1", {"a.py": b"1\n"}),
+            commit("2", {"a.py": b"2\n", "new.py": b"n\n"}),
         ],
-    )  # fmt: skip
+    )
     return repo, ids[0], ids[1], ids[2]
 
 
