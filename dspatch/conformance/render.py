@@ -105,7 +105,7 @@ def _measured(result: CheckResult) -> str:
 def _number(value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:.0f}" if value.is_integer() else f"{value:.2g}"
+    return f"{value:.0f}" if float(value).is_integer() else f"{value:.2g}"
 
 
 def _row(cells: list[str] | tuple[str, ...]) -> str:
