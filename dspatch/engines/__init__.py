@@ -74,9 +74,6 @@ class Engine(Protocol):
 
     NAME: str
 
-    def requirements(self, wheel: Path) -> list[str]:
-        """What pip installs into the engine's own environment for a wheel."""
-
     def observe(
         self,
         python: Path,

@@ -6,14 +6,21 @@ import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from email import message_from_bytes
 from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from packaging.requirements import Requirement
 
 from dspatch import files, paths, process
 from dspatch.engines import Progress, silent
 from dspatch.errors import EngineEnvironmentError, ProcessError
+from dspatch.wheel.metadata import satisfiable
 
 MARKER = ".complete"
 
@@ -53,11 +60,29 @@ class Environment:
         return (self.path / MARKER).is_file()
 
 
-def for_wheel(
-    kind: str, wheel: Path, requirements: Sequence[str], progress: Progress = silent
-) -> Environment:
-    """The environment of an engine's wheel, found by the wheel's sha256."""
-    return ensure(kind, requirements, key=files.sha256(wheel), progress=progress)
+def for_wheel(kind: str, wheel: Path, progress: Progress = silent) -> Environment:
+    """The environment of an engine's wheel: the wheel alone, over a shared one of all that it needs.
+
+    Gigabytes of torch are installed once for every wheel with the same requirements, stock or
+    patched; only the wheel itself is installed for each. Raises `EngineEnvironmentError`.
+    """
+    below = ensure(f"{kind}-needs", needs(wheel), progress=progress)
+    layer = locate(kind, [], key=f"{files.sha256(wheel)} {below.path.name}")
+    return _made(layer, progress, lambda: _layer(layer, below, wheel))
+
+
+def needs(wheel: Path) -> list[str]:
+    """The requirements of a wheel, without extras and without local versions that no index serves."""
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        metadata = message_from_bytes(archive.read(name))
+    found = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
+    wanted = [r for r in found if r.marker is None or r.marker.evaluate({"extra": ""})]
+    return sorted({satisfiable(f"{r.name}{_extras(r)}{r.specifier}") for r in wanted})
+
+
+def _extras(requirement: Requirement) -> str:
+    return f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
 
 
 def ensure(
@@ -68,18 +93,21 @@ def ensure(
     pip reads the user's own configuration (indexes, find-links, certificates). `key` identifies
     the requirements when their text does not. Raises `EngineEnvironmentError`.
     """
-    from filelock import FileLock
-
     environment = locate(kind, requirements, key=key)
+    return _made(environment, progress, lambda: _make(environment, requirements))
+
+
+def _made(environment: Environment, progress: Progress, make: Callable[[], None]) -> Environment:
+    """The environment, made now unless it is there; one process makes it, others wait."""
     if environment.complete:
         return environment
     environment.path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(environment.path.with_name(f"{environment.path.name}.lock")):
         # Another process may have made it while this one waited for the lock.
         if not environment.complete:
-            progress(f"making the environment {environment.path.name} (a minute or two, once)")
+            progress(f"making the environment {environment.path.name}")
             with files.disk_full_explained(environment.path.parent):
-                _make(environment, requirements)
+                make()
     return environment
 
 
@@ -91,36 +119,66 @@ def locate(kind: str, requirements: Sequence[str], *, key: str = "") -> Environm
 
 
 def _make(environment: Environment, requirements: Sequence[str]) -> None:
-    # A virtual environment cannot be moved into place when done: its scripts hold absolute paths.
-    # So a half-made one is known by its missing marker, and is thrown away.
-    shutil.rmtree(environment.path, ignore_errors=True)
-    environment.log.unlink(missing_ok=True)
-    try:
+    with _whole_or_gone(environment, requirements) as record:
         process.run([sys.executable, "-m", "venv", environment.path], log=environment.log)
-        _pip(environment, "install", "--no-input", *requirements)
+        if requirements:
+            _pip(environment, "install", "--no-input", *requirements)
         broken = _broken_companions(environment)
         if broken:
             _pip(environment, "uninstall", "--yes", *broken)
+        record["removed"] = broken
+
+
+def _layer(layer: Environment, below: Environment, wheel: Path) -> None:
+    with _whole_or_gone(layer, [wheel.name]) as record:
+        process.run(
+            [sys.executable, "-m", "venv", "--without-pip", layer.path],
+            log=layer.log,
+        )
+        shared = _site_packages(below)
+        (_site_packages(layer) / "needs.pth").write_text(f"{shared}\n")
+        # The pip of the environment below installs into the layer above it.
+        target = ["--python", str(layer.python), "install", "--no-input", "--no-deps", str(wheel)]
+        _pip(below, *target, log=layer.log)
+        record["below"] = below.path.name
+
+
+def _site_packages(environment: Environment) -> Path:
+    return next((environment.path / "lib").glob("python*/site-packages"))
+
+
+@contextmanager
+def _whole_or_gone(
+    environment: Environment, requirements: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Make an environment inside this block; its marker is written when the block ends well.
+
+    A virtual environment cannot be moved into place when done, as its scripts hold absolute paths.
+    So a half-made one is known by its missing marker, and is thrown away.
+    """
+    shutil.rmtree(environment.path, ignore_errors=True)
+    environment.log.unlink(missing_ok=True)
+    record: dict[str, Any] = {"requirements": list(requirements)}
+    try:
+        yield record
     except BaseException as error:
         with suppress(OSError):
             shutil.rmtree(environment.path)
         if isinstance(error, ProcessError):
-            wanted = ", ".join(Path(requirement).name for requirement in requirements)
             raise EngineEnvironmentError(
-                f"The environment for {wanted} could not be made.",
+                f"The environment for {', '.join(requirements)} could not be made.",
                 why=error.why,
                 next=f"read pip's log: {environment.log}",
             ) from None
         raise
-    record = {"requirements": list(requirements), "removed": broken}
     files.write_atomically(environment.path / MARKER, (json.dumps(record) + "\n").encode())
 
 
-def _pip(environment: Environment, *arguments: str) -> None:
+def _pip(environment: Environment, *arguments: str, log: Path | None = None) -> None:
     process.run(
         [environment.python, "-m", "pip", "--disable-pip-version-check", *arguments],
         env={"PYTHONPATH": ""},
-        log=environment.log,
+        log=log or environment.log,
     )
 
 

@@ -18,11 +18,6 @@ WORKERS = Path(__file__).with_name("workers")
 RESULT = "result.json"
 
 
-def requirements(wheel: Path) -> list[str]:
-    """The wheel alone: its metadata names everything that vLLM needs on this target."""
-    return [str(wheel)]
-
-
 def observe(
     python: Path, trials: Sequence[Trial], *, out: Path, options: Options, progress: Progress
 ) -> list[Observed]:

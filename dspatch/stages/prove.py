@@ -44,16 +44,15 @@ def run(
     from dspatch.conformance import render
     from dspatch.conformance import selftest as selftests
     from dspatch.conformance.suite import run as run_suite
-    from dspatch.engines import Options, get
+    from dspatch.engines import Options
     from dspatch.engines.environment import for_wheel
 
     wheel = receipt.require(job, "build-wheel")["wheel"]
     _need_gpu(job)
     names = models_for(models or receipt.require(job, "apply")["variants"])
-    engine = get(job.id.engine)
     path = job.dist / wheel["path"]
     with job.locked():
-        made = for_wheel(job.id.engine, path, engine.requirements(path), console.note)
+        made = for_wheel(job.id.engine, path, console.note)
         arguments = {
             "python": made.python,
             "out": job.folder / "conformance",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import platform
 from pathlib import Path
 
 import pytest
 
-from dspatch import pins
-from dspatch.conformance import suite
+from dspatch import pins, process
+from dspatch.conformance import small, suite
 from dspatch.conformance.report import CheckResult, Report
 from dspatch.console import Console
-from dspatch.engines import vllm
+from dspatch.engines import Options, vllm
 from dspatch.engines.environment import for_wheel
 from dspatch.index import download
 from dspatch.stages import apply, build
@@ -45,8 +47,7 @@ def test_the_stock_wheel_has_each_fault(
 ) -> None:
     if rev == "v0.27.1":
         monkeypatch.setenv("VLLM_MLA_DISABLE", "1")
-    base = pins.base_for(pins.load("vllm", rev), "cpu")
-    report = judged(download(base.project, base.filename, base.sha256), rev, tmp_path)
+    report = judged(wheels(rev)[0], rev, tmp_path)
     for model, refusal in FAULTS[rev].items():
         started = result(report, model, "engine.start")
         if refusal:
@@ -60,15 +61,55 @@ def test_the_stock_wheel_has_each_fault(
 
 @pytest.mark.parametrize("rev", FAULTS)
 def test_the_patched_wheel_has_none(rev: str, tmp_path: Path) -> None:
-    console = Console(as_json=True)
-    applied = apply.run(Request(engine="vllm", rev=rev), console)
-    report = judged(build.run(applied.job, console).path, rev, tmp_path)
+    report = judged(wheels(rev)[1], rev, tmp_path)
     assert report.ok, report.failures()
+
+
+# A machine with AMX tiles, as far as choosing a backend goes, and one without a model to load.
+CHOOSE = """
+import sys, torch
+torch.cpu._is_amx_tile_supported = lambda: True
+from vllm.engine.arg_utils import EngineArgs
+from vllm.platforms import current_platform
+from vllm.v1.attention.selector import AttentionSelectorConfig
+config = EngineArgs(
+    model=sys.argv[1], dtype=sys.argv[2], skip_tokenizer_init=True, enforce_eager=True
+).create_engine_config()
+size, block = config.model_config.get_head_size(), config.cache_config.block_size
+wanted = AttentionSelectorConfig(size, config.model_config.dtype, "auto", block, use_mla=True)
+print("chosen", current_platform.get_attn_backend_cls(None, wanted).rsplit(".")[-1], block)
+"""
+# Of each dtype: what the stock wheel takes, and what the patched one.
+CHOICES = {
+    "bfloat16": ("AMXMLABackend 128", "AMXMLABackend 128"),
+    "float32": ("AMXMLABackend 128", "CPUMLABackend 16"),
+}
+
+
+@pytest.mark.parametrize("dtype", CHOICES)
+def test_amx_is_chosen_only_where_its_kernels_fit(dtype: str, tmp_path: Path) -> None:
+    if platform.machine() != "x86_64":
+        pytest.skip("only x86 has AMX")
+    config = small.case("deepseek-v2-lite").config
+    (tmp_path / "config.json").write_text(json.dumps(dict(config)))
+    for wheel, wanted in zip(wheels("v0.32.0"), CHOICES[dtype], strict=True):
+        python = for_wheel("vllm", wheel).python
+        environment = vllm.environment(Options())
+        done = process.run([python, "-c", CHOOSE, tmp_path, dtype], env=environment)
+        assert f"chosen {wanted}" in done.stdout
+
+
+def wheels(rev: str) -> tuple[Path, Path]:
+    """The stock and the patched wheel of a pin."""
+    base = pins.base_for(pins.load("vllm", rev), "cpu")
+    applied = apply.run(Request(engine="vllm", rev=rev), Console(as_json=True))
+    stock = download(base.project, base.filename, base.sha256)
+    return stock, build.run(applied.job, Console(as_json=True)).path
 
 
 def judged(wheel: Path, rev: str, folder: Path) -> Report:
     """The suite's report on a wheel, for the models of a pin's faults and one without any."""
-    environment = for_wheel("vllm", wheel, vllm.requirements(wheel))
+    environment = for_wheel("vllm", wheel)
     models = [WITHOUT_FAULT, *FAULTS[rev]]
     return suite.run(python=environment.python, out=folder / "out", variants=models)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 
@@ -33,12 +34,35 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wheel_is_installed_and_its_environment_found_again(tmp_path: Path) -> None:
     path = wheel(tmp_path, "mini_engine", "ANSWER = 42\n")
     said: list[str] = []
-    made = environment.for_wheel("mini", path, [str(path)], said.append)
+    made = environment.for_wheel("mini", path, said.append)
     shown = process.run([made.python, "-c", "import mini_engine; print(mini_engine.ANSWER)"])
     assert shown.stdout == "42\n"
-    again = environment.for_wheel("mini", path, [str(path)], said.append)
+    again = environment.for_wheel("mini", path, said.append)
     assert again == made
-    assert len(said) == 1
+    assert len(said) == 2, "the environment of what it needs, and its own on top"
+
+
+def test_wheels_with_the_same_needs_share_them(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    stock = wheel(tmp_path, "mini_engine", "ANSWER = 42\n")
+    patched = wheel(tmp_path / "other", "mini_engine", "ANSWER = 43\n")
+    made = [environment.for_wheel("mini", path) for path in (stock, patched)]
+    answers = [
+        process.run([one.python, "-c", "import mini_engine; print(mini_engine.ANSWER)"]).stdout
+        for one in made
+    ]
+    assert answers == ["42\n", "43\n"]
+    below = [json.loads((one.path / environment.MARKER).read_text())["below"] for one in made]
+    assert below[0] == below[1]
+
+
+def test_needs_leave_out_extras_and_local_versions(tmp_path: Path) -> None:
+    path = tmp_path / "a-1-py3-none-any.whl"
+    lines = ["torch==2.13.0+cpu", 'zen; extra == "zen"', 'old; python_version < "3"', "x[y]>=1"]
+    with zipfile.ZipFile(path, "w") as archive:
+        required = "".join(f"Requires-Dist: {line}\n" for line in lines)
+        archive.writestr("a-1.dist-info/METADATA", f"Name: a\nVersion: 1\n{required}")
+    assert environment.needs(path) == ["torch==2.13.0", "x[y]>=1"]
 
 
 def test_what_identifies_an_environment() -> None:
@@ -62,10 +86,10 @@ def test_a_failed_install_leaves_its_log_and_nothing_else(tmp_path: Path) -> Non
 
 def test_a_half_made_environment_is_made_anew(tmp_path: Path) -> None:
     path = wheel(tmp_path, "mini_engine", "ANSWER = 42\n")
-    made = environment.for_wheel("mini", path, [str(path)])
+    made = environment.for_wheel("mini", path)
     (made.path / environment.MARKER).unlink()
     (made.path / "left-over").write_text("from a killed process")
-    again = environment.for_wheel("mini", path, [str(path)])
+    again = environment.for_wheel("mini", path)
     assert again.complete
     assert not (again.path / "left-over").exists()
 
