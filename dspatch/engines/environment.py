@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email import message_from_bytes
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ def locate(kind: str, requirements: Sequence[str], *, key: str = "") -> Environm
 
 def _make(environment: Environment, requirements: Sequence[str]) -> None:
     with _whole_or_gone(environment, requirements) as record:
-        process.run([sys.executable, "-m", "venv", environment.path], log=environment.log)
+        _venv(environment)
         if requirements:
             _pip(environment, "install", "--no-input", *requirements)
         broken = _broken_companions(environment)
@@ -131,16 +132,17 @@ def _make(environment: Environment, requirements: Sequence[str]) -> None:
 
 def _layer(layer: Environment, below: Environment, wheel: Path) -> None:
     with _whole_or_gone(layer, [wheel.name]) as record:
-        process.run(
-            [sys.executable, "-m", "venv", "--without-pip", layer.path],
-            log=layer.log,
-        )
-        shared = _site_packages(below)
-        (_site_packages(layer) / "needs.pth").write_text(f"{shared}\n")
-        # The pip of the environment below installs into the layer above it.
-        target = ["--python", str(layer.python), "install", "--no-input", "--no-deps", str(wheel)]
-        _pip(below, *target, log=layer.log)
+        _venv(layer)
+        (_site_packages(layer) / "needs.pth").write_text(f"{_site_packages(below)}\n")
+        _pip(layer, "install", "--no-input", "--no-deps", str(wheel))
         record["below"] = below.path.name
+
+
+def _venv(environment: Environment) -> None:
+    # dspatch's own pip installs into it, which saves copying pip into every environment.
+    own_pip = find_spec("pip") is not None
+    options = ["--without-pip"] if own_pip else []
+    process.run([sys.executable, "-m", "venv", *options, environment.path], log=environment.log)
 
 
 def _site_packages(environment: Environment) -> Path:
@@ -174,11 +176,13 @@ def _whole_or_gone(
     files.write_atomically(environment.path / MARKER, (json.dumps(record) + "\n").encode())
 
 
-def _pip(environment: Environment, *arguments: str, log: Path | None = None) -> None:
+def _pip(environment: Environment, *arguments: str) -> None:
+    own = [sys.executable, "-m", "pip", "--python", str(environment.python)]
+    pip = own if find_spec("pip") is not None else [str(environment.python), "-m", "pip"]
     process.run(
-        [environment.python, "-m", "pip", "--disable-pip-version-check", *arguments],
+        [*pip, "--disable-pip-version-check", *arguments],
         env={"PYTHONPATH": ""},
-        log=log or environment.log,
+        log=environment.log,
     )
 
 
