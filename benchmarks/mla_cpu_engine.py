@@ -33,13 +33,13 @@ MODEL: dict[str, Any] = {
     "intermediate_size": 2048,
     "moe_intermediate_size": 1408,
     "moe_layer_freq": 1,
-    "first_k_dense_replace": 99,
+    "first_k_dense_replace": 4,  # every layer; the experts below are never made
     "num_hidden_layers": 4,
     "num_attention_heads": 16,
     "num_key_value_heads": 16,
-    "n_routed_experts": None,
-    "n_shared_experts": None,
-    "num_experts_per_tok": None,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
     "q_lora_rank": None,
     "kv_lora_rank": 512,
     "qk_nope_head_dim": 128,
@@ -173,12 +173,14 @@ def measure(engines: dict[str, Worker], args: argparse.Namespace) -> list[Row]:
     for context in args.context:
         for batch in args.batch:
             steps: dict[str, list[float]] = {name: [] for name in engines}
+            for each in engines.values():
+                each.ask(context=context, batch=batch)  # prefill once, decode in turns
             for repeat in range(args.repeats):
                 turn = list(engines) if repeat % 2 == 0 else list(reversed(engines))
                 for name in turn:
-                    taken = engines[name].ask(context=context, batch=batch, steps=args.steps)
-                    steps[name].append(statistics.median(taken))
+                    steps[name].append(statistics.median(engines[name].ask(steps=args.steps)))
             rows += [row(name, engines[name], context, batch, steps[name]) for name in engines]
+            print(*rows[-len(engines) :], sep="\n", file=sys.stderr, flush=True)
     return rows
 
 
@@ -231,35 +233,39 @@ def work(folder: Path, args: argparse.Namespace) -> None:
     specs = llm.collective_rpc("get_kv_cache_spec")[0].values()
     size = sum(spec.page_size_bytes // spec.block_size for spec in specs)
     print(json.dumps({"cache_bytes_per_token": size}), flush=True)
+    names: list[str] = []
     for line in sys.stdin:
         question = json.loads(line)
-        print(json.dumps({"step_ms": decode_steps(llm, **question)}), flush=True)
+        if "context" in question:
+            llm.llm_engine.abort_request(names)
+            names = prefill(llm.llm_engine, **question)
+        taken = decode(llm.llm_engine, question.get("steps", 0))
+        print(json.dumps({"step_ms": taken}), flush=True)
 
 
-def decode_steps(llm: Any, context: int, batch: int, steps: int) -> list[float]:
-    """Milliseconds of each decode step that follows the prefill of `batch` prompts."""
+def prefill(engine: Any, context: int, batch: int) -> list[str]:
+    """Requests with `batch` distinct prompts, run until each has its first token."""
     from vllm import SamplingParams
 
-    core = llm.llm_engine
     params = SamplingParams(temperature=0, max_tokens=1000, ignore_eos=True, detokenize=False)
     names = [f"{time.monotonic_ns()}-{n}" for n in range(batch)]
     for n, name in enumerate(names):
         prompt = [2 + (n + 7 * i) % 1000 for i in range(context)]
-        core.add_request(name, {"prompt_token_ids": prompt}, params)
+        engine.add_request(name, {"prompt_token_ids": prompt}, params)
     started: set[str] = set()
     while len(started) < batch:
-        started |= {out.request_id for out in core.step() if out.outputs[0].token_ids}
-    for _ in range(WARM_STEPS):
-        core.step()
+        started |= {out.request_id for out in engine.step() if out.outputs[0].token_ids}
+    return names
+
+
+def decode(engine: Any, steps: int) -> list[float]:
+    """Milliseconds of each of so many decode steps, after a few that are not counted."""
     taken = []
-    for _ in range(steps):
+    for _ in range(steps + WARM_STEPS if steps else 0):
         start = time.perf_counter()
-        core.step()
+        engine.step()
         taken.append(1000 * (time.perf_counter() - start))
-    core.abort_request(names)
-    while core.has_unfinished_requests():
-        core.step()
-    return taken
+    return taken[WARM_STEPS:]
 
 
 if __name__ == "__main__":
