@@ -16,7 +16,10 @@ VERBS: tuple[Verb, ...] = ("replace", "insert-before", "insert-after", "append")
 
 @dataclass(frozen=True, kw_only=True)
 class Edit:
-    """One change of one place: in `file`, within `symbol`, at the code `find` matches."""
+    """One change of one place: in `file`, within `symbol`, at the code `find` matches.
+
+    `text` is re-indented to the place; blank lines around it are kept, but for one line end.
+    """
 
     file: str
     verb: Verb
@@ -171,7 +174,7 @@ def _append_span(source: bytes, scope: ast.AST, edit: Edit) -> _Span:
 
 def _text(source: bytes, edit: Edit, span: _Span) -> bytes:
     newline = b"\r\n" if b"\r\n" in source else b"\n"
-    lines = textwrap.dedent(edit.text).strip("\n").encode().split(b"\n")
+    lines = textwrap.dedent(edit.text).removesuffix("\n").encode().split(b"\n")
     if not span.whole_lines:
         return (newline + span.indent).join(lines)
     body = b"".join((span.indent + line if line.strip() else b"") + newline for line in lines)

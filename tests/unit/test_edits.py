@@ -113,6 +113,14 @@ def test_decorators_belong_to_the_function() -> None:
     assert out.startswith(b"import os\n@wrapped\n")
 
 
+def test_blank_lines_around_a_text_are_kept() -> None:
+    source = b"class A:\n    x = 1\n\n\ny = 2\n"
+    out = apply_edit(source, edit("append", "\ndef f(self):\n    pass\n", symbol="A"))
+    assert out == b"class A:\n    x = 1\n\n    def f(self):\n        pass\n\n\ny = 2\n"
+    out = apply_edit(source, edit("insert-before", "z = 3\n\n\n", "class A: ..."))
+    assert out == b"z = 3\n\n\n" + source
+
+
 def test_a_def_without_parameters_and_body_is_found_by_its_name() -> None:
     source = b"def f(a, *, b=1):\n    return a\n\n\ndef g():\n    pass\n"
     out = apply_edit(source, edit("replace", "def f():\n    return 2", "def f(): ..."))
