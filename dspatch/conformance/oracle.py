@@ -86,7 +86,7 @@ class Oracle:
             request.write_text(json.dumps({"tasks": list(tasks)}))
             try:
                 process.run(
-                    [self.environment.python, "-m", "oracle_worker", request], env=_variables()
+                    [self.environment.python, "-m", "oracle_worker", request], env=variables()
                 )
             except ProcessError as error:
                 raise CheckpointError(
@@ -114,7 +114,8 @@ def _golden_task(golden: Golden) -> dict[str, Any]:
     }
 
 
-def _variables() -> dict[str, str]:
+def variables() -> dict[str, str]:
+    """The environment variables of the worker: off the network, and kind to a busy machine."""
     return {
         "PYTHONPATH": str(WORKERS),
         "HF_HUB_OFFLINE": "1",

@@ -94,6 +94,8 @@ def run(
     trials += [suite.trial(case, one, loads=True) for case, one in pairs]
     observed = suite.observe(bench, trials)
     seen = suite.measured(bench, list(zip([*golden, *golden], observed, strict=True)))
+    for one in observed:
+        one.tensors.unlink(missing_ok=True)
     clean, spoiled = seen[: len(cases)], seen[len(cases) :]
     found = [result for one in clean for result in suite.results(one)]
     planted = [row for one in clean for row in _hooked(one)]

@@ -41,15 +41,20 @@ def run(
 ) -> Report:
     """Judge the engine that `python` imports on small models, named as `variant` or `variant/form`.
 
-    Everything that the engine wrote stays in `out`. A model that the engine refuses is a failed
-    check `engine.start`. Raises `EngineError`, `EngineEnvironmentError`, `UnknownVariantError`.
+    What the engine wrote stays in `out`, its tensors only of models that fail. A model that the
+    engine refuses is a failed check `engine.start`. Raises `EngineError`, `EngineEnvironmentError`
+    and `UnknownVariantError`.
     """
     cases = [small.case(name) for name in variants]
     bench = make_bench(python=python, out=out, engine=engine, options=options, progress=progress)
     golden = bench.oracle.golden(cases, progress)
     observed = observe(bench, [trial(case, one) for case, one in zip(cases, golden, strict=True)])
     seen = measured(bench, list(zip(golden, observed, strict=True)))
-    return report(bench, observed, [result for one in seen for result in results(one)])
+    found = {one.variant: results(one) for one in seen}
+    for one in observed:
+        if all(result.status != "fail" for result in found[one.trial.name]):
+            one.tensors.unlink(missing_ok=True)
+    return report(bench, observed, [result for each in found.values() for result in each])
 
 
 def make_bench(

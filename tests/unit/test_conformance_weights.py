@@ -42,7 +42,7 @@ def test_norms_differ_from_an_unloaded_norm() -> None:
 def test_the_router_bias_has_both_signs_and_reaches_well_below_zero() -> None:
     bias = weights.tensors(CONFIG, 0)["model.layers.1.mlp.gate.e_score_correction_bias"]
     assert bias.max() > 0
-    assert bias.min() < -0.5
+    assert np.median(bias) < -0.3
 
 
 def test_names_are_the_published_ones() -> None:

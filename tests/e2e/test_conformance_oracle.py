@@ -1,0 +1,131 @@
+"""The oracle agrees with its controls, and would see it if it were wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dspatch import paths, process
+from dspatch.conformance import checkpoint, oracle, small, tolerance
+from dspatch.conformance.oracle import Golden, Oracle
+
+pytestmark = pytest.mark.e2e
+
+MODELS = ("deepseek-v2-lite", "deepseek-v2", "deepseek-v3")
+
+HEAD = """
+import json, pathlib, sys, torch
+from safetensors.torch import load_file
+from oracle_worker import golden, metrics, twin
+torch.set_num_threads(2)
+folder = pathlib.Path(sys.argv[1])
+config, ids = json.loads((folder / "oracle.json").read_text()), json.loads(sys.argv[2])
+weights = load_file(folder / "model.safetensors")
+right = twin.logits(config, weights, ids)
+def difference(config=config, weights=weights):
+    return metrics.relative(twin.logits(config, weights, ids), right)
+"""
+
+# Each weight alone is replaced by what an engine would have without it: ones in a norm, else zeros.
+TENSORS = """
+blind = []
+for name, value in weights.items():
+    left = torch.ones_like(value) if name.endswith("norm.weight") else torch.zeros_like(value)
+    if not difference(weights={**weights, name: left}) > 1e-8:
+        blind.append(name)
+print(json.dumps(blind))
+"""
+
+FACTS = """
+def scaling(**changes):
+    return {**config, "rope_scaling": {**config["rope_scaling"], **changes}}
+faults = {"softmax mscale dropped": scaling(mscale=0, mscale_all_dim=0)}
+faults["plain rope"] = {**config, "rope_scaling": None}
+faults["another base"] = {**config, "rope_theta": 50000.0}
+faults["routed scaling"] = {**config, "routed_scaling_factor": 1.5}
+faults["renormalised"] = {**config, "norm_topk_prob": not config["norm_topk_prob"]}
+faults["one expert fewer"] = {**config, "num_experts_per_tok": 3}
+if config["n_group"] > 1:
+    faults["groups ignored"] = {**config, "topk_group": config["n_group"]}
+print(json.dumps({name: difference(config=wrong) for name, wrong in faults.items()}))
+"""
+
+METRICS = """
+x = torch.randn(5, 7)
+nan = torch.full_like(x, float("nan"))
+assert metrics.relative(x, x) == 0 and metrics.relative(x, x[:4]) == float("inf")
+assert metrics.relative(nan, x) == float("inf") and metrics.worst_logprob(nan, x) == float("inf")
+assert abs(metrics.relative(-x, x) - 2) < 1e-12
+assert abs(metrics.relative(torch.tensor([1e-9]) + 1, torch.ones(1))) < 1e-12
+assert metrics.worst_logprob(x + 3, x) < 1e-5, "a shift of all logits changes no probability"
+y = x.clone(); y[2, 0] = x[2].max() + 1
+missed = metrics.margins_missed(y, x)
+assert len(missed) <= 1 and (missed >= 0).all() and len(metrics.margins_missed(x, x)) == 0
+routes = torch.tensor([[0, 1], [2, 3]])
+assert metrics.routes_differing(routes, routes) == 0
+assert metrics.routes_differing(torch.tensor([[0, 1], [2, 4]]), routes) == 1
+assert metrics.routes_differing(routes[:1], routes) == 2
+print("[]")
+"""
+
+
+def ask(standing: Oracle, golden: Golden, body: str, prompt: str) -> object:
+    """What a script prints, run in the oracle's environment on one checkpoint and prompt."""
+    ids = json.dumps(small.prompts()[prompt])
+    script = [standing.environment.python, "-c", HEAD + body, golden.checkpoint.path, ids]
+    return json.loads(process.run(script, env=oracle.variables()).stdout)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_tensor_matters(name: str) -> None:
+    standing = oracle.ensure()
+    golden = standing.golden([small.case(name)])[0]
+    assert ask(standing, golden, TENSORS, "odd") == []
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_oracle_would_be_seen_to_be_wrong(name: str) -> None:
+    standing = oracle.ensure()
+    golden = standing.golden([small.case(name)])[0]
+    limit = tolerance.table()["oracle.sane", "float32"].value
+    found = ask(standing, golden, FACTS, "odd")
+    assert isinstance(found, dict)
+    assert len(found) >= 6
+    assert all(difference > 1e4 * limit for difference in found.values()), found
+
+
+def test_measures_say_what_they_should() -> None:
+    standing = oracle.ensure()
+    golden = standing.golden([small.case("deepseek-v3")])[0]
+    assert ask(standing, golden, METRICS, "short") == []
+
+
+def test_golden_results_are_computed_once() -> None:
+    standing, case = oracle.ensure(), small.case("deepseek-v3")
+    standing.golden([case])
+    said: list[str] = []
+    again = standing.golden([case], said.append)[0]
+    assert again.path.is_file()
+    assert said == []
+
+
+def test_a_checkpoint_has_the_same_bytes_wherever_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standing, case = oracle.ensure(), small.case("deepseek-v2-lite")
+    first = standing.golden([case])[0].checkpoint.weights.read_bytes()
+    monkeypatch.setenv("DSPATCH_CACHE", str(tmp_path / "elsewhere"))
+    made = checkpoint.of(case, written_with=standing.identity)
+    standing._work([made.task()])
+    assert made.path.is_relative_to(paths.cache())
+    assert made.weights.read_bytes() == first
+
+
+def test_transformers_own_config_drops_what_it_does_not_know() -> None:
+    standing = oracle.ensure()
+    saved = standing.golden([small.case("deepseek-v3/saved")])[0].checkpoint
+    written = json.loads((saved.path / "config.json").read_text())
+    assert not {"topk_method", "scoring_func"} & written.keys()
+    assert written["rope_parameters"]["rope_type"] == "yarn"
