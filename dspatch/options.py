@@ -10,7 +10,6 @@ from click.shell_completion import CompletionItem
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-ENGINES = ("vllm", "lmdeploy")
 TARGETS = ("cpu", "cuda")
 
 
@@ -34,11 +33,13 @@ def _complete_variant(
 def _complete_engine(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in ENGINES if name.startswith(incomplete)]
+    from dspatch import pins
+
+    return [CompletionItem(name) for name in pins.engines() if name.startswith(incomplete)]
 
 
 engine = click.option(
-    "--engine", metavar="NAME", shell_complete=_complete_engine, help="Engine: vllm or lmdeploy."
+    "--engine", metavar="NAME", shell_complete=_complete_engine, help="Engine; vllm when left out."
 )
 rev = click.option(
     "--rev",

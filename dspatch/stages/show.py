@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dspatch.stages.pipeline import Done
     from dspatch.stages.prove import Proven
     from dspatch.stages.request import Resolved
+    from dspatch.wheel.plan import Difference
     from dspatch.wheel.verify import Verification
 
 
@@ -168,13 +169,21 @@ def pins(found: Sequence[Pin], console: Console) -> None:
 def pin_added(done: Added, console: Console) -> None:
     """The pin that was written, and where base wheel and source differ."""
     for wheel, differences in done.differences.items():
-        console.say(f"{wheel}:")
-        for one in differences:
-            console.say(f"  {one.kind} {one.path}: {one.reason}")
+        console.say(f"{wheel} differs from the source, for reasons that are declared:")
+        for reason, paths in _by_reason(differences).items():
+            more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+            console.say(f"  {', '.join(paths[:3])}{more}: {reason}")
     for note in done.notes:
         console.say(f"note: {note}")
     console.say(f"{done.pin.engine} {done.pin.rev} is pinned in {relative(done.path)}")
     console.result(done.as_dict())
+
+
+def _by_reason(differences: Sequence[Difference]) -> dict[str, list[str]]:
+    grouped: dict[str, list[str]] = {}
+    for one in differences:
+        grouped.setdefault(one.reason, []).append(one.path)
+    return grouped
 
 
 def pin(found: Pin, console: Console) -> None:
@@ -184,11 +193,12 @@ def pin(found: Pin, console: Console) -> None:
     )
     for source in found.sources:
         console.say(f"  source  {source.kind}: {source.filename or source.commit}")
-        console.say(f"          sha256 {source.sha256}, {source.size} bytes")
+        if source.sha256:
+            console.say(f"          sha256 {source.sha256}, {source.size} bytes")
     for base in found.bases:
         console.say(f"  base    {base.target}: {base.filename}")
         console.say(f"          sha256 {base.sha256}, {base.size} bytes")
-        needs = [f"torch {base.torch}", f"glibc {base.glibc}", f"GLIBCXX {base.glibcxx}"]
+        needs = [base.torch or "torch unknown", f"glibc {base.glibc}", f"GLIBCXX {base.glibcxx}"]
         console.say(f"          needs {', '.join(needs)}")
         for accepted in base.accepted:
             console.say(f"          accepted {accepted.path}: {accepted.reason}")
