@@ -82,10 +82,12 @@ def _kind(pin: Pin, source: SourceKind, repo: str | None, revision: str | None) 
 
 def _source(pin: Pin, kind: str) -> Source:
     of_kind = [source for source in pin.sources if source.kind == kind]
-    # All wheels of a release hold the same Python; the one that is a base here is fetched anyway.
-    bases = {base.filename for base in pin.bases if not pins.misfits(base)}
+    if len(of_kind) > 1:
+        # All wheels of a release hold the same Python; the one that is a base here is fetched anyway.
+        bases = {base.filename for base in pin.bases if not pins.misfits(base)}
+        of_kind.sort(key=lambda source: source.filename not in bases)
     if of_kind:
-        return min(of_kind, key=lambda source: source.filename not in bases)
+        return of_kind[0]
     have = ", ".join(sorted({s.kind for s in pin.sources})) or "none"
     raise UnknownRevisionError(
         f"{pin.engine} {pin.rev} has no pinned {kind}.",
@@ -96,13 +98,15 @@ def _source(pin: Pin, kind: str) -> Source:
 
 def _from_archive(pin: Pin, bare: git.Repo, source: Source, progress: Progress | None) -> Checkout:
     ref = f"refs/pristine/{source.kind}/{source.sha256}"
-    if bare.resolve(ref) is None:
+    kept = _kept(bare, ref)
+    if kept is None:
         path = download(
             source.project, source.filename, source.sha256, size=source.size, progress=progress
         )
         members = archive.sdist_members if source.kind == "sdist" else archive.wheel_members
         _import(bare, ref, f"{pin.engine} {pin.rev} ({source.kind})", lambda: members(path))
-    return _found(pin, bare, ref, source.kind, f"{source.filename} sha256:{source.sha256}")
+        kept = _kept(bare, ref)
+    return _found(pin, bare, kept, source.kind, f"{source.filename} sha256:{source.sha256}")
 
 
 def _import(
@@ -128,12 +132,12 @@ def _from_git(pin: Pin, bare: git.Repo, repo: str | None, revision: str) -> Chec
     key = hashlib.sha256(url.encode()).hexdigest()[:16]
     ref = f"refs/pristine/git/{key}/{_ref_part(revision)}"
     fixed = re.fullmatch(r"[0-9a-f]{40}", revision) is not None
-    if not (fixed and bare.resolve(ref)):
+    if not (fixed and _kept(bare, ref)):
         try:
             bare.fetch(url, revision, ref)
         except GitError as error:
             _explain(bare, ref, url, revision, error)
-    return _found(pin, bare, ref, "git", f"{url} {revision}")
+    return _found(pin, bare, _kept(bare, ref), "git", f"{url} {revision}")
 
 
 def _explain(bare: git.Repo, ref: str, url: str, revision: str, error: GitError) -> None:
@@ -145,7 +149,7 @@ def _explain(bare: git.Repo, ref: str, url: str, revision: str, error: GitError)
             why=error.why,
             next="check the name with `git ls-remote`; commits are named by all 40 digits",
         ) from None
-    if bare.resolve(ref) is None:
+    if _kept(bare, ref) is None:
         raise OfflineError(
             f"`{revision}` of {url} could not be fetched, and the cache does not hold it.",
             why=error.why,
@@ -162,13 +166,21 @@ def _ref_part(revision: str) -> str:
     return re.sub(r"[^A-Za-z0-9_/-]|//+|/$|^/", "-", revision)
 
 
-def _found(pin: Pin, bare: git.Repo, ref: str, kind: str, origin: str) -> Checkout:
-    commit = bare.resolve(f"{ref}^{{commit}}")
-    tree = bare.resolve(f"{ref}^{{tree}}")
-    if commit is None or tree is None:
+def _kept(bare: git.Repo, ref: str) -> tuple[str, str] | None:
+    """Commit and tree of a pristine ref, when the cache holds them."""
+    commit, tree = bare.resolve_all(f"{ref}^{{commit}}", f"{ref}^{{tree}}")
+    return (commit, tree) if commit and tree else None
+
+
+def _found(
+    pin: Pin, bare: git.Repo, kept: tuple[str, str] | None, kind: str, origin: str
+) -> Checkout:
+    if kept is None:
         raise GitError(
-            f"the cache lost {ref}.", next=f"remove {bare.path} and run the command again"
+            f"the cache lost the pristine tree of {pin.engine} {pin.rev}.",
+            next=f"remove {bare.path} and run the command again",
         )
+    commit, tree = kept
     return Checkout(
         engine=pin.engine,
         rev=pin.rev,

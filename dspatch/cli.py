@@ -28,22 +28,22 @@ def cli(traceback: bool) -> None:
 @options.job
 @options.sources
 @options.discard
+@options.fresh
 @click.option(
     "--reference-ops", is_flag=True, help="Prove with the plain-PyTorch twin of every operator."
 )
-def run(reference_ops: bool, discard_edits: bool, as_json: bool, **words: Any) -> None:
+def run(reference_ops: bool, fresh: bool, discard_edits: bool, as_json: bool, **words: Any) -> None:
     """From a pin to a proven wheel: apply, build-wheel, conformance.
 
     \b
     dspatch run --engine vllm --rev v0.27.1 --target cpu
     dspatch run --engine vllm --rev v0.32.0 --variant deepseek-v3
     """
-    from dspatch.stages import pipeline, show
+    from dspatch.stages import pipeline, prove, show
 
     console = Console(as_json=as_json)
-    done = pipeline.run(
-        _request(words), console, discard_edits=discard_edits, reference_ops=reference_ops
-    )
+    wanted = prove.Wanted(reference_ops=reference_ops, fresh=fresh)
+    done = pipeline.run(_request(words), console, wanted, discard_edits=discard_edits)
     show.whole_run(done, console)
 
 
@@ -105,13 +105,16 @@ def build_wheel(as_json: bool, **words: Any) -> None:
 
 @cli.command()
 @options.job
+@options.fresh
 @click.option(
     "--reference-ops", is_flag=True, help="Run the plain-PyTorch twin of every patched operator."
 )
 @click.option(
     "--selftest", is_flag=True, help="Plant every known fault and show which check catches it."
 )
-def conformance(reference_ops: bool, selftest: bool, as_json: bool, **words: Any) -> None:
+def conformance(
+    reference_ops: bool, selftest: bool, fresh: bool, as_json: bool, **words: Any
+) -> None:
     """Prove that a job's wheel computes what transformers computes.
 
     \b
@@ -122,13 +125,10 @@ def conformance(reference_ops: bool, selftest: bool, as_json: bool, **words: Any
     from dspatch.stages import show
 
     console = Console(as_json=as_json)
-    proven = stage.run(
-        _job_to_prove(words),
-        console,
-        models=words["variants"],
-        reference_ops=reference_ops,
-        selftest=selftest,
+    wanted = stage.Wanted(
+        models=words["variants"], reference_ops=reference_ops, selftest=selftest, fresh=fresh
     )
+    proven = stage.run(_job_to_prove(words), console, wanted)
     show.proven(proven, console)
 
 

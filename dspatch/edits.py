@@ -173,6 +173,8 @@ def _append_span(source: bytes, scope: ast.AST, edit: Edit) -> _Span:
 
 
 def _text(source: bytes, edit: Edit, span: _Span) -> bytes:
+    if not edit.text.strip():
+        return b""
     newline = b"\r\n" if b"\r\n" in source else b"\n"
     lines = textwrap.dedent(edit.text).removesuffix("\n").encode().split(b"\n")
     if not span.whole_lines:

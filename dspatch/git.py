@@ -118,6 +118,14 @@ class Repo:
         except GitError:
             return None
 
+    def resolve_all(self, *revisions: str) -> list[str | None]:
+        """The object ids that revisions name, each or `None`, from one process."""
+        with tempfile.TemporaryFile() as names:
+            names.write("".join(f"{revision}\n" for revision in revisions).encode())
+            names.seek(0)
+            found = self.run("cat-file", "--batch-check=%(objectname)", stdin=names)
+        return [None if " " in line else line for line in found.split("\n")]
+
     def entries(self, tree: str) -> dict[str, Entry]:
         """Every file of a tree, by path."""
         listing = self._execute(["ls-tree", "-r", "-z", "--full-tree", tree], None, None)

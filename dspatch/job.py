@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -100,21 +101,25 @@ def remember(job: Job) -> None:
 def last() -> Job:
     """The job applied last in this work folder. Raises `NoJobError` when there is none."""
     path = paths.work() / "last-job.json"
-    if not path.exists():
+    try:
+        return open_job(_id(json.loads(path.read_text())))
+    except (OSError, ValueError, TypeError, KeyError):
         raise NoJobError(
             f"no job has been applied in {paths.work()}.",
             next="dspatch apply --engine vllm --rev v0.27.1, or name the job with --engine and --rev",
-        )
-    data = json.loads(path.read_text())
-    return open_job(JobId(**{**data, "variants": tuple(data["variants"])}))
+        ) from None
+
+
+def _id(data: dict[str, Any]) -> JobId:
+    return JobId(**{**data, "variants": tuple(data["variants"])})
 
 
 def all_jobs() -> list[Job]:
-    """Every job of the work folder that has a receipt, by name."""
-    folder = paths.work() / "jobs"
+    """Every job of the work folder that was applied, by name."""
     found = []
-    for path in sorted(folder.glob("*/receipts/apply.json")):
-        data = json.loads(path.read_text())["job"]
-        job_id = JobId(**{**data, "variants": tuple(data["variants"])})
-        found.append(Job(id=job_id, folder=path.parent.parent))
+    for path in sorted((paths.work() / "jobs").glob("*/receipts/apply.json")):
+        # A damaged receipt belongs to no job that could be named.
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            job_id = _id(json.loads(path.read_text())["job"])
+            found.append(Job(id=job_id, folder=path.parent.parent))
     return found

@@ -85,6 +85,9 @@ base = click.option(
 discard = click.option(
     "--discard-edits", is_flag=True, help="Drop edits made by hand in the job's tree."
 )
+fresh = click.option(
+    "--fresh", is_flag=True, help="Measure again although nothing changed since the last report."
+)
 
 
 def job(command: Command) -> Command:

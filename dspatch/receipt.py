@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict
 from typing import Any
@@ -14,19 +15,29 @@ from dspatch.job import Job
 
 def write(job: Job, stage: str, content: dict[str, Any]) -> dict[str, Any]:
     """Write the receipt of a stage and return it."""
-    receipt = {"dspatch": __version__, "stage": stage, "job": asdict(job.id), **content}
-    text = json.dumps(receipt, indent=2, sort_keys=True, default=str) + "\n"
+    whole = {"dspatch": __version__, "stage": stage, "job": asdict(job.id), **content}
+    receipt: dict[str, Any] = json.loads(json.dumps(whole, default=str))
+    receipt["seal"] = _seal(receipt)
+    text = json.dumps(receipt, indent=2, sort_keys=True) + "\n"
     write_atomically(job.receipt(stage), text.encode())
     return receipt
 
 
 def read(job: Job, stage: str) -> dict[str, Any] | None:
-    """The receipt of a stage, or `None` when the stage has not run or its receipt is damaged."""
+    """The receipt of a stage, or `None` when the stage has not run or its receipt was changed."""
     try:
         content = json.loads(job.receipt(stage).read_text())
     except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
         return None
-    return content if isinstance(content, dict) else None
+    if not isinstance(content, dict) or content.get("seal") != _seal(content):
+        return None
+    return content
+
+
+def _seal(content: dict[str, Any]) -> str:
+    """sha256 of a receipt's content: a receipt edited by hand is no receipt."""
+    rest = {key: value for key, value in content.items() if key != "seal"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def require(job: Job, stage: str) -> dict[str, Any]:
@@ -34,7 +45,7 @@ def require(job: Job, stage: str) -> dict[str, Any]:
     found = read(job, stage)
     if found is None:
         raise NoJobError(
-            f"{job.id}: the stage `{stage}` has not run.",
+            f"{job.id}: the stage `{stage}` has not run, or its receipt was changed.",
             next=f"dspatch {'apply' if stage == 'apply' else stage} --engine {job.id.engine}"
             f" --rev {job.id.rev} --target {job.id.target}",
         )

@@ -42,7 +42,7 @@ def edits(tree: Path) -> list[str]:
     """What somebody changed in the tree since dspatch wrote it: paths, and commits on top."""
     repo = git.Repo(tree)
     found = [f"{state.strip()} {path}" for path, state in sorted(repo.status().items())]
-    head, patched = repo.resolve("HEAD"), repo.resolve(PATCHED)
+    head, patched = repo.resolve_all("HEAD", PATCHED)
     if head != patched:
         found.insert(0, f"HEAD is {head}, dspatch left {patched}")
     return found
@@ -86,8 +86,7 @@ def _advance(repo: git.Repo, pristine: str, commit: str, *, clean: bool) -> None
 
 def _finish_interrupted_move(repo: git.Repo) -> None:
     """Finish a move that was killed, provided that only files of that move are in between."""
-    target = repo.resolve(MOVING)
-    patched = repo.resolve(PATCHED)
+    target, patched = repo.resolve_all(MOVING, PATCHED)
     if target is None or patched is None:
         return
     own = set(repo.changed_paths(patched, target))

@@ -13,7 +13,7 @@ from dspatch.index import download
 from dspatch.stages import apply, build, prove
 from dspatch.stages.apply import Applied
 from dspatch.stages.build import Built
-from dspatch.stages.prove import Proven
+from dspatch.stages.prove import Proven, Wanted
 from dspatch.stages.request import Request
 from dspatch.wheel.verify import verify
 
@@ -28,9 +28,7 @@ class Done:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def run(
-    request: Request, console: Console, *, discard_edits: bool = False, reference_ops: bool = False
-) -> Done:
+def run(request: Request, console: Console, wanted: Wanted, *, discard_edits: bool = False) -> Done:
     """Apply, build, verify and prove; a stage whose inputs did not change is not done again."""
     seconds: dict[str, float] = {}
     with _timed("apply", seconds):
@@ -41,7 +39,7 @@ def run(
         base = download(built.base.project, built.base.filename, built.base.sha256)
         verify(built.path, base)
     with _timed("conformance", seconds):
-        proven = prove.run(applied.job, console, reference_ops=reference_ops)
+        proven = prove.run(applied.job, console, wanted)
     receipt.write(applied.job, "run", {"seconds": seconds, "wheel": built.sha256})
     return Done(applied=applied, built=built, proven=proven, seconds=seconds)
 

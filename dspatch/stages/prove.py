@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dspatch import receipt
+from dspatch import paths, receipt
 from dspatch.console import Console
 from dspatch.errors import ConformanceError, NoGpuError
 from dspatch.job import Job
+from dspatch.series import digest_of
 
 if TYPE_CHECKING:
     from dspatch.conformance import Report
     from dspatch.conformance.selftest import Selftest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What to prove: small models (none: those of the job's variants), and how.
+
+    `fresh` measures again although nothing changed since the last report.
+    """
+
+    models: tuple[str, ...] = ()
+    reference_ops: bool = False
+    selftest: bool = False
+    fresh: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,44 +44,86 @@ class Proven:
     selftest: Selftest | None = None
 
 
-def run(
-    job: Job,
-    console: Console,
-    *,
-    models: Sequence[str] = (),
-    reference_ops: bool = False,
-    selftest: bool = False,
-) -> Proven:
+def run(job: Job, console: Console, wanted: Wanted) -> Proven:
     """Install the job's wheel, run the suite, write the report and the receipt.
 
-    `models` narrows the small models; without it they are those of the job's variants. Raises
-    `NoJobError` before build-wheel, `NoGpuError` for a CUDA wheel without a GPU.
+    A passing report on the same wheel, models and suite is not made again. Raises `NoJobError`
+    before build-wheel, `NoGpuError` for a CUDA wheel without a GPU.
     """
+    wheel = receipt.require(job, "build-wheel")["wheel"]
+    _need_gpu(job)
+    models = models_for(wanted.models or receipt.require(job, "apply")["variants"])
+    inputs = _inputs(wheel["sha256"], models, wanted)
+    with job.locked():
+        kept = None if wanted.fresh or wanted.selftest else _kept(job, inputs)
+        if kept is not None:
+            console.note(
+                "conformance: nothing changed since the last report; --fresh measures again"
+            )
+            return kept
+        return _measure(job, console, wanted, job.dist / wheel["path"], models, inputs)
+
+
+def _measure(
+    job: Job, console: Console, wanted: Wanted, wheel: Path, models: list[str], inputs: str
+) -> Proven:
     from dspatch.conformance import render
     from dspatch.conformance import selftest as selftests
     from dspatch.conformance.suite import run as run_suite
     from dspatch.engines import Options
     from dspatch.engines.environment import for_wheel
 
-    wheel = receipt.require(job, "build-wheel")["wheel"]
-    _need_gpu(job)
-    names = models_for(models or receipt.require(job, "apply")["variants"])
-    path = job.dist / wheel["path"]
-    with job.locked():
-        made = for_wheel(job.id.engine, path, console.note)
-        arguments = {
-            "python": made.python,
-            "out": job.folder / "conformance",
-            "variants": names,
-            "engine": job.id.engine,
-            "options": Options(reference_ops=reference_ops),
-            "progress": console.note,
-        }
-        tested = selftests.run(**arguments) if selftest else None  # type: ignore[arg-type]
-        report = tested.clean if tested else run_suite(**arguments)  # type: ignore[arg-type]
-        files = tuple(render.write(report, job.report))
-        _write_receipt(job, wheel["sha256"], report, reference_ops)
-    return Proven(job=job, report=report, files=files, selftest=tested)
+    python = for_wheel(job.id.engine, wheel, console.note).python
+    suite = selftests.run if wanted.selftest else run_suite
+    found: Any = suite(
+        python=python,
+        out=job.folder / "conformance",
+        variants=models,
+        engine=job.id.engine,
+        options=Options(reference_ops=wanted.reference_ops),
+        progress=console.note,
+    )
+    report: Report = found.clean if wanted.selftest else found
+    files = tuple(render.write(report, job.report))
+    _write_receipt(job, report, wanted, inputs)
+    return Proven(job=job, report=report, files=files, selftest=found if wanted.selftest else None)
+
+
+def _inputs(wheel: str, models: Sequence[str], wanted: Wanted) -> str:
+    """Everything that the numbers of a report depend on, as one hash."""
+    suite = digest_of([paths.PACKAGE / "conformance", paths.PACKAGE / "engines"])
+    inputs = [wheel, list(models), wanted.reference_ops, suite]
+    return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
+
+
+def _kept(job: Job, inputs: str) -> Proven | None:
+    """The last report, when it passed and came from the same inputs."""
+    from dspatch.conformance import CheckResult, Report
+
+    content = receipt.read(job, "conformance")
+    files = tuple(job.report / name for name in ("report.json", "report.md", "report.xml"))
+    if content is None or content["inputs"] != inputs or not all(f.is_file() for f in files):
+        return None
+    results = tuple(CheckResult(**row) for row in content["results"])
+    report = Report(results=results, facts=content["facts"])
+    return Proven(job=job, report=report, files=files) if report.ok else None
+
+
+def _write_receipt(job: Job, report: Report, wanted: Wanted, inputs: str) -> None:
+    wheel = receipt.require(job, "build-wheel")["wheel"]["sha256"]
+    receipt.write(
+        job,
+        "conformance",
+        {
+            "inputs": inputs,
+            "wheel": wheel,
+            "passed": report.ok,
+            "summary": report.summary,
+            "reference-ops": wanted.reference_ops,
+            "facts": dict(report.facts),
+            "results": [asdict(result) for result in report.results],
+        },
+    )
 
 
 def check(done: Proven) -> None:
@@ -77,6 +135,7 @@ def check(done: Proven) -> None:
         raise ConformanceError(
             f"the suite's self-test failed: {len(missed)} planted faults were missed.",
             why="; ".join(missed) or "the clean run failed",
+            next=f"read {done.files[1]}",
         )
     failures = done.report.failures()
     if failures:
@@ -87,7 +146,11 @@ def check(done: Proven) -> None:
             f" {done.files[1]}",
         )
     if not done.report.ok:
-        raise ConformanceError(f"{done.job.id}: nothing was shown.", why=done.report.summary)
+        raise ConformanceError(
+            f"{done.job.id}: nothing was shown.",
+            why=done.report.summary,
+            next=f"read {done.files[1]}",
+        )
 
 
 def models_for(variants: Sequence[str]) -> list[str]:
@@ -105,18 +168,3 @@ def _need_gpu(job: Job) -> None:
             next=f"on a machine with a GPU: dspatch conformance --engine {job.id.engine}"
             f" --rev {job.id.rev} --target cuda",
         )
-
-
-def _write_receipt(job: Job, wheel: str, report: Report, reference_ops: bool) -> None:
-    receipt.write(
-        job,
-        "conformance",
-        {
-            "wheel": wheel,
-            "passed": report.ok,
-            "summary": report.summary,
-            "reference-ops": reference_ops,
-            "facts": dict(report.facts),
-            "results": [result.as_dict() for result in report.results],
-        },
-    )

@@ -29,9 +29,12 @@ def applied(done: Applied, console: Console) -> None:
     """The series as it was applied."""
     from dspatch.stages.apply import checkout_facts, statistics
 
-    plan(done.tree, console)
-    state = "patched" if done.changed else "already patched, nothing to do"
-    console.say(f"{done.job.id}: {state}; tree {done.tree.tree[:12]} in {relative(done.job.tree)}")
+    if not console.as_json:
+        plan(done.tree, console)
+        state = "patched" if done.changed else "already patched, nothing to do"
+        where = relative(done.job.tree)
+        console.say(f"{done.job.id}: {state}; tree {done.tree.tree[:12]} in {where}")
+        return
     console.result(
         {
             "job": str(done.job.id),

@@ -45,7 +45,9 @@ def test_every_public_name_says_what_it_is(module: str) -> None:
     bare = [
         node.name
         for node in tree.body
-        if isinstance(node, public) and not node.name.startswith("_") and not ast.get_docstring(node)
+        if isinstance(node, public)
+        and not node.name.startswith("_")
+        and not ast.get_docstring(node)
     ]
     assert ast.get_docstring(tree)
     assert not bare

@@ -121,6 +121,10 @@ def test_blank_lines_around_a_text_are_kept() -> None:
     assert out == b"z = 3\n\n\n" + source
 
 
+def test_an_empty_text_takes_the_statement_away() -> None:
+    assert apply_edit(b"a = 1\nb = 2\n", edit("replace", "", "a = 1")) == b"b = 2\n"
+
+
 def test_a_def_without_parameters_and_body_is_found_by_its_name() -> None:
     source = b"def f(a, *, b=1):\n    return a\n\n\ndef g():\n    pass\n"
     out = apply_edit(source, edit("replace", "def f():\n    return 2", "def f(): ..."))
