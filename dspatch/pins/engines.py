@@ -26,7 +26,11 @@ class StandingRule:
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """What a pin of an engine is made from; `bases` maps a target to a project."""
+    """What a pin of an engine is made from; `bases` maps a target to a project.
+
+    `libraries` maps a target to the system libraries that its compiled members load, each with the
+    command that installs it.
+    """
 
     name: str
     package: str
@@ -36,6 +40,7 @@ class Engine:
     torch: str
     bases: Mapping[str, str]
     rules: tuple[StandingRule, ...]
+    libraries: Mapping[str, Mapping[str, str]]
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -78,6 +83,7 @@ def _engine(source: tomlfile.TomlFile, name: str, table: dict[str, Any]) -> Engi
         name=name,
         bases=bases,
         rules=tuple(_rule(source, name, bases, row) for row in rules),
+        libraries=source.get(table, "libraries", dict, within=name, default={}),
         **text,
     )
 

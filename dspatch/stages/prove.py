@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dspatch import paths, receipt
+from dspatch import paths, pins, receipt
 from dspatch.console import Console
-from dspatch.errors import ConformanceError, NoGpuError
+from dspatch.errors import ConformanceError, EngineEnvironmentError, NoGpuError
 from dspatch.job import Job
 from dspatch.series import digest_of
 
@@ -52,6 +53,7 @@ def run(job: Job, console: Console, wanted: Wanted) -> Proven:
     """
     wheel = receipt.require(job, "build-wheel")["wheel"]
     _need_gpu(job)
+    need_libraries(pins.engine(job.id.engine).libraries.get(job.id.target, {}))
     models = models_for(wanted.models or receipt.require(job, "apply")["variants"])
     inputs = _inputs(wheel["sha256"], models, wanted)
     with job.locked():
@@ -158,6 +160,19 @@ def models_for(variants: Sequence[str]) -> list[str]:
     from dspatch.conformance import small
 
     return small.standing_for(variants)
+
+
+def need_libraries(libraries: Mapping[str, str]) -> None:
+    """Raise `EngineEnvironmentError` for the first system library that the loader does not find."""
+    for name, install in libraries.items():
+        try:
+            ctypes.CDLL(name)
+        except OSError as error:
+            raise EngineEnvironmentError(
+                f"{name} is missing, and the engine's compiled members load it.",
+                why=str(error),
+                next=install,
+            ) from None
 
 
 def _need_gpu(job: Job) -> None:
