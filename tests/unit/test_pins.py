@@ -50,7 +50,7 @@ def server(monkeypatch):
 # -- the pins that ship ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rev", ["v0.27.1", "v0.32.0"])
+@pytest.mark.parametrize("rev", [each.rev for each in pins.pinned("vllm")])
 def test_shipped_pins_have_every_source_and_both_targets(rev):
     found = pins.load("vllm", rev)
     assert found.targets == ("cpu", "cuda")
@@ -80,9 +80,10 @@ def test_a_revision_is_found_with_and_without_v(rev):
 
 
 def test_the_users_pin_wins(own):
+    shipped = [each.rev for each in pins.pinned("vllm")]
     own(pin("v0.27.1", commit="1234567"), pin("v9.0"))
     assert pins.load("vllm", "0.27.1").commit == "1234567"
-    assert [each.rev for each in pins.pinned("vllm")] == ["v0.27.1", "v0.32.0", "v9.0"]
+    assert [each.rev for each in pins.pinned("vllm")] == [*shipped, "v9.0"]
 
 
 def test_the_folder_of_the_users_pins_can_be_named(monkeypatch, tmp_path):
@@ -109,7 +110,8 @@ def test_a_revision_that_was_never_released_gets_the_nearest(server):
     with pytest.raises(UnknownRevisionError, match="was never released") as caught:
         pins.load("vllm", "v0.33.7")
     assert "nearest releases: v0.33.0" in caught.value.why
-    assert "pinned are v0.27.1, v0.32.0" in caught.value.why
+    shipped = ", ".join(each.rev for each in pins.pinned("vllm"))
+    assert f"pinned are {shipped}" in caught.value.why
 
 
 def test_without_a_network_it_says_that_it_cannot_tell(server, monkeypatch):
