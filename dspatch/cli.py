@@ -10,7 +10,7 @@ import click
 
 from dspatch import __version__, options
 from dspatch.console import Console
-from dspatch.errors import DspatchError
+from dspatch.errors import ConformanceError, DspatchError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -33,7 +33,9 @@ def cli(traceback: bool) -> None:
     "--reference-ops", is_flag=True, help="Prove with the plain-PyTorch twin of every operator."
 )
 def run(reference_ops: bool, fresh: bool, discard_edits: bool, as_json: bool, **words: Any) -> None:
-    """From a pin to a proven wheel: apply, build-wheel, conformance.
+    """Go from a pin to a proven wheel.
+
+    One after the other: apply, build-wheel, wheel verify, conformance.
 
     \b
     dspatch run --engine vllm --rev v0.27.1 --target cpu
@@ -90,7 +92,9 @@ def unapply(discard_edits: bool, as_json: bool, **words: Any) -> None:
 @cli.command("build-wheel")
 @options.job
 def build_wheel(as_json: bool, **words: Any) -> None:
-    """Build the wheel of an applied job; without arguments, of the job applied last.
+    """Build the wheel of an applied job.
+
+    Without arguments, of the job applied last.
 
     \b
     dspatch build-wheel
@@ -135,7 +139,9 @@ def conformance(
 @cli.command()
 @options.job
 def status(as_json: bool, **words: Any) -> None:
-    """Show the stages that jobs have been through, and whether they still hold.
+    """Show where each job stands.
+
+    Which stages it has been through, and whether they still hold.
 
     \b
     dspatch status
@@ -331,7 +337,8 @@ def main(argv: list[str] | None = None) -> None:
     except DspatchError as error:
         if "--traceback" in arguments:
             raise
-        if "--json" in arguments:
+        # A failed report has been printed as the result; one object is all that stdout gets.
+        if "--json" in arguments and not isinstance(error, ConformanceError):
             click.echo(json.dumps(error.as_dict(), indent=2))
         else:
             click.echo(

@@ -52,14 +52,16 @@ class Console:
             line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             click.echo(click.style(line.rstrip(), bold=number == 0))
 
-    def rich(self, renderable: Any) -> None:
-        """Something that rich draws, part of the result."""
+    def rich(self, *renderables: Any) -> None:
+        """What rich draws, part of the result."""
         if self.as_json:
             return
         from rich.console import Console as RichConsole
 
         # Piped tables get the width that their text needs, not the 80 columns of no terminal.
-        RichConsole(width=None if sys.stdout.isatty() else 200).print(renderable)
+        console = RichConsole(width=None if sys.stdout.isatty() else 200)
+        for renderable in renderables:
+            console.print(renderable)
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Progress]:

@@ -1,19 +1,19 @@
-"""A report as a terminal table, JSON, Markdown and JUnit XML."""
+"""A report as rows for the terminal, JSON, Markdown and JUnit XML."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from dspatch.conformance.report import CheckResult, Report
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 HEADERS = ("model", "check", "dtype", "status", "measured", "tolerance", "margin", "note")
-STYLES = {"pass": "green", "fail": "bold red", "not-shown": "yellow"}
+# What the summary shows of each model, a column each.
+SHOWN = {"golden.fp32": "LOGITS OFF BY", "decode.paged": "DECODE OFF BY, NATS"}
+COLUMNS = ("MODEL", "CHECKS", *SHOWN.values(), "TIGHTEST MARGIN")
+STATUSES = ("pass", "fail", "not-shown")
 
 
 def as_json(report: Report) -> str:
@@ -52,21 +52,41 @@ def _junit_case(suite: ElementTree.Element, result: CheckResult) -> None:
         ElementTree.SubElement(case, kind, message=result.note or _measured(result))
 
 
-def as_table(report: Report) -> Table:
-    """The report as a table for the terminal."""
-    from rich.table import Table
-    from rich.text import Text
+def summary(report: Report) -> list[tuple[str, ...]]:
+    """A row a model: what passed, how far logits and decode are off, the tightest margin."""
+    rows = []
+    for variant in report.variants:
+        chosen = [result for result in report.results if result.variant == variant]
+        counts = ((status, sum(r.status == status for r in chosen)) for status in STATUSES)
+        told = ", ".join(f"{count} {status}" for status, count in counts if count)
+        rows.append((variant, told, *_key_measures(chosen), _tightest(chosen)))
+    return rows
 
-    table = Table(title=f"Conformance: {report.summary}", header_style="bold")
-    for header in HEADERS:
-        table.add_column(header, overflow="fold")
+
+def remarks(report: Report) -> list[str]:
+    """What did not pass, one line for all models that say the same."""
+    told: dict[tuple[str, str, str], list[str]] = {}
     for result in report.results:
-        style = STYLES[result.status]
-        cells = _cells(result)
-        table.add_row(
-            *(Text(cell, style=style if place == 3 else "") for place, cell in enumerate(cells))
-        )
-    return table
+        if result.status != "pass":
+            key = (result.status, result.check, result.note)
+            told.setdefault(key, []).append(result.variant)
+    return [
+        f"{status} {check}: {note} ({', '.join(models)})"
+        for (status, check, note), models in told.items()
+    ]
+
+
+def _key_measures(results: Sequence[CheckResult]) -> list[str]:
+    found = {result.check: result for result in results}
+    return [_number(found[check].measured) if check in found else "" for check in SHOWN]
+
+
+def _tightest(results: Sequence[CheckResult]) -> str:
+    margins = [(result.margin, result.check) for result in results if result.margin is not None]
+    if not margins:
+        return ""
+    margin, check = min(margins)
+    return f"{margin:.3g}x {check}"
 
 
 def write(report: Report, folder: Path) -> list[Path]:

@@ -13,6 +13,7 @@ from dspatch.console import Console
 if TYPE_CHECKING:
     from dspatch import series as series_module
     from dspatch.apply import PatchedTree
+    from dspatch.conformance import Report
     from dspatch.job import Job
     from dspatch.pins import Pin
     from dspatch.pins.add import Added
@@ -106,25 +107,34 @@ def built(done: Built, console: Console) -> None:
 
 def proven(done: Proven, console: Console) -> None:
     """The report, then the error that it amounts to when a check failed."""
-    from dspatch.conformance import render, selftest
+    from dspatch.conformance import selftest
     from dspatch.stages.prove import check
 
     if done.selftest is not None:
         console.rich(selftest.as_table(done.selftest))
-    console.rich(render.as_table(done.report))
+    report_summary(done.report, console)
     console.say(f"report: {', '.join(relative(path) for path in done.files)}")
     whole = done.selftest.as_dict() if done.selftest else done.report.as_dict()
     console.result({"job": str(done.job.id), "report": whole, "files": done.files})
     check(done)
 
 
+def report_summary(report: Report, console: Console) -> None:
+    """A row a model, what did not pass, and the counts; the files of the report have every check."""
+    from dspatch.conformance import render
+
+    console.table(render.COLUMNS, render.summary(report))
+    for remark in render.remarks(report):
+        console.say(remark)
+    console.say(f"conformance: {report.summary}")
+
+
 def whole_run(done: Done, console: Console) -> None:
     """A run from pin to report: the series, the wheel, the report, and the time each stage took."""
-    from dspatch.conformance import render
     from dspatch.stages.prove import check
 
     plan(done.applied.tree, console)
-    console.rich(render.as_table(done.proven.report))
+    report_summary(done.proven.report, console)
     console.say(f"wheel:  {relative(done.built.path)}")
     console.say(f"report: {relative(done.proven.files[1])}")
     console.say(

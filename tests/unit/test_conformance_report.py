@@ -83,8 +83,14 @@ def test_junit_has_one_suite_a_model_and_skips_what_was_not_shown() -> None:
     assert skipped.get("message") == "no cache"
 
 
-def test_the_table_has_a_row_a_check() -> None:
-    assert render.as_table(report(result(), result("fail"))).row_count == 2
+def test_the_summary_has_a_row_a_model_and_says_what_did_not_pass() -> None:
+    shown = report(result(), result("fail"), result("not-shown"), result("not-shown"))
+    rows = render.summary(shown)
+    assert len(rows) == len(shown.variants)
+    assert all(len(row) == len(render.COLUMNS) for row in rows)
+    assert "1 pass, 1 fail, 2 not-shown" in rows[0]
+    told = render.remarks(shown)
+    assert [line.split()[0] for line in told] == ["fail", "not-shown"]
 
 
 def test_all_files_are_written(tmp_path: Path) -> None:

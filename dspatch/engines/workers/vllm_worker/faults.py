@@ -8,77 +8,27 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from .observe import routing
+from .plant import attributes, output_changed, overwritten, owners_of
 
 Config = Mapping[str, Any]
 Plant = Callable[[Any, Config], AbstractContextManager[None]]
 
 
-@contextmanager
-def _overwritten(parameter: Any, value: float) -> Iterator[None]:
-    before = parameter.detach().clone()
-    parameter.data.fill_(value)
-    try:
-        yield
-    finally:
-        parameter.data.copy_(before)
-
-
-@contextmanager
-def _attributes(owners: Iterable[Any], name: str, change: Callable[[Any], Any]) -> Iterator[None]:
-    saved = [(owner, getattr(owner, name)) for owner in owners]
-    if not saved:
-        raise LookupError(f"nothing in this engine has `{name}`")
-    for owner, value in saved:
-        setattr(owner, name, change(value))
-    try:
-        yield
-    finally:
-        for owner, value in saved:
-            setattr(owner, name, value)
-
-
-@contextmanager
-def _output(module: Any, change: Callable[[Any], Any]) -> Iterator[None]:
-    def hook(module: Any, args: Any, output: Any) -> Any:
-        if isinstance(output, tuple):
-            return (change(output[0]), *output[1:])
-        return change(output)
-
-    handle = module.register_forward_hook(hook)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-def _owners(model: Any, name: str) -> list[Any]:
-    """The modules, and the plain objects that they hold (kernels, routers), with this attribute."""
-    found: dict[int, Any] = {}
-    for module in model.modules():
-        for holder in (module, *vars(module).values()):
-            for owner in (holder, *_held(holder)):
-                if getattr(owner, "__dict__", None) and vars(owner).get(name) is not None:
-                    found[id(owner)] = owner
-    return list(found.values())
-
-
-def _held(holder: Any) -> list[Any]:
-    own = type(holder).__module__.startswith("vllm.")
-    return list(vars(holder).values()) if own and hasattr(holder, "__dict__") else []
-
-
 def unloaded_norm(model: Any, config: Config) -> AbstractContextManager[None]:
+    """One attention norm as if it had never been loaded: all ones."""
     attention = model.model.layers[1].self_attn
     norm = getattr(attention, "q_a_layernorm", None) or attention.kv_a_layernorm
-    return _overwritten(norm.weight, 1.0)
+    return overwritten(norm.weight, 1.0)
 
 
 def missing_shared_expert(model: Any, config: Config) -> AbstractContextManager[None]:
-    return _output(model.model.layers[-1].mlp.shared_experts, lambda out: out * 0)
+    """The last layer without what its shared expert adds."""
+    return output_changed(model.model.layers[-1].mlp.shared_experts, lambda out: out * 0)
 
 
 @contextmanager
 def wrong_softmax_scale(model: Any, config: Config) -> Iterator[None]:
+    """Attention without the mscale factor that YaRN puts on the softmax."""
     # Prefill and decode kernels each hold a scale of their own; a smaller query does it to both.
     yarn = config["rope_scaling"]
     gain = (0.1 * yarn["mscale_all_dim"] * math.log(yarn["factor"]) + 1.0) ** 2
@@ -86,33 +36,38 @@ def wrong_softmax_scale(model: Any, config: Config) -> Iterator[None]:
         for layer in model.model.layers:
             attention = layer.self_attn
             query = getattr(attention, "q_b_proj", None) or attention.q_proj
-            stack.enter_context(_output(query, lambda out: out / gain))
+            stack.enter_context(output_changed(query, lambda out: out / gain))
         yield
 
 
 def wrong_rope_layout(model: Any, config: Config) -> AbstractContextManager[None]:
+    """Half-split rotation where pairs are interleaved, and the other way round."""
     owners = [m for m in model.modules() if hasattr(m, "is_neox_style")]
-    return _attributes(owners, "is_neox_style", lambda value: not value)
+    return attributes(owners, "is_neox_style", lambda value: not value)
 
 
 @contextmanager
 def router_bias_ignored(model: Any, config: Config) -> Iterator[None]:
+    """Experts chosen without the correction bias."""
     with ExitStack() as stack:
         for name, parameter in model.named_parameters():
             if name.endswith("e_score_correction_bias"):
-                stack.enter_context(_overwritten(parameter, 0.0))
+                stack.enter_context(overwritten(parameter, 0.0))
         yield
 
 
 def qkv_a_swapped(model: Any, config: Config) -> AbstractContextManager[None]:
+    """The compressed query and the latent, taken for each other in one layer."""
     import torch
 
     rows = config["q_lora_rank"]
     fused = model.model.layers[1].self_attn.fused_qkv_a_proj
-    return _output(fused, lambda out: torch.cat((out[..., -rows:], out[..., :-rows]), -1))
+    return output_changed(fused, lambda out: torch.cat((out[..., -rows:], out[..., :-rows]), -1))
 
 
 def experts_swapped(model: Any, config: Config) -> AbstractContextManager[None]:
+    """Tokens of experts 3 and 4 sent to one another."""
+
     def swap(weights: Any, ids: Any) -> tuple[Any, Any]:
         return weights, ids.where(ids != 3, ids + 1).where(ids != 4, ids - 1)
 
@@ -120,7 +75,8 @@ def experts_swapped(model: Any, config: Config) -> AbstractContextManager[None]:
 
 
 def routed_scaling_one(model: Any, config: Config) -> AbstractContextManager[None]:
-    return _attributes(_owners(model, "routed_scaling_factor"), "routed_scaling_factor", _one)
+    """The routed experts without their scaling factor."""
+    return attributes(owners_of(model, "routed_scaling_factor"), "routed_scaling_factor", _one)
 
 
 def _one(value: Any) -> float:
@@ -128,7 +84,8 @@ def _one(value: Any) -> float:
 
 
 def group_limit_ignored(model: Any, config: Config) -> AbstractContextManager[None]:
-    return _attributes(_owners(model, "topk_group"), "topk_group", lambda _: config["n_group"])
+    """Experts chosen among all groups instead of the best ones."""
+    return attributes(owners_of(model, "topk_group"), "topk_group", lambda _: config["n_group"])
 
 
 @contextmanager
@@ -157,10 +114,12 @@ def empty_cache(layer: Any) -> None:
 
 
 def cache_lost_before_decode(model: Any, config: Config) -> AbstractContextManager[None]:
+    """The cache emptied before the first decode step."""
     return cache_lost(model, config, lambda positions: len(positions) == 1)
 
 
 def cache_lost_between_chunks(model: Any, config: Config) -> AbstractContextManager[None]:
+    """The cache emptied between the chunks of one prefill."""
     return cache_lost(model, config, lambda positions: len(positions) > 1 and int(positions[0]) > 0)
 
 
@@ -178,7 +137,7 @@ def batch_rows_swapped(model: Any, config: Config) -> Iterator[None]:
 
     handle = model.model.layers[0].register_forward_pre_hook(look, with_kwargs=True)
     try:
-        with _output(model.model.norm, swap):
+        with output_changed(model.model.norm, swap):
             yield
     finally:
         handle.remove()

@@ -1,0 +1,65 @@
+"""Change a live model inside a block and put it back: the tools that faults are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def overwritten(parameter: Any, value: float) -> Iterator[None]:
+    """A parameter filled with one value inside the block."""
+    before = parameter.detach().clone()
+    parameter.data.fill_(value)
+    try:
+        yield
+    finally:
+        parameter.data.copy_(before)
+
+
+@contextmanager
+def attributes(owners: Iterable[Any], name: str, change: Callable[[Any], Any]) -> Iterator[None]:
+    """One attribute of several objects changed inside the block; `LookupError` when none has it."""
+    saved = [(owner, getattr(owner, name)) for owner in owners]
+    if not saved:
+        raise LookupError(f"nothing in this engine has `{name}`")
+    for owner, value in saved:
+        setattr(owner, name, change(value))
+    try:
+        yield
+    finally:
+        for owner, value in saved:
+            setattr(owner, name, value)
+
+
+@contextmanager
+def output_changed(module: Any, change: Callable[[Any], Any]) -> Iterator[None]:
+    """A module's output changed inside the block."""
+
+    def hook(module: Any, args: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (change(output[0]), *output[1:])
+        return change(output)
+
+    handle = module.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def owners_of(model: Any, name: str) -> list[Any]:
+    """The modules, and the plain objects that they hold (kernels, routers), with this attribute."""
+    found: dict[int, Any] = {}
+    for module in model.modules():
+        for holder in (module, *vars(module).values()):
+            for owner in (holder, *_held(holder)):
+                if getattr(owner, "__dict__", None) and vars(owner).get(name) is not None:
+                    found[id(owner)] = owner
+    return list(found.values())
+
+
+def _held(holder: Any) -> list[Any]:
+    own = type(holder).__module__.startswith("vllm.")
+    return list(vars(holder).values()) if own and hasattr(holder, "__dict__") else []
