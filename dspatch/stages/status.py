@@ -49,7 +49,7 @@ def _build(job: Job, apply: dict[str, Any] | None, content: dict[str, Any] | Non
         )
     if apply is None or apply["patched"] != content["patched"]:
         return StageState(stage="build-wheel", state="stale", detail="the tree has changed since")
-    return StageState(stage="build-wheel", state="current", detail=str(path))
+    return StageState(stage="build-wheel", state="current", detail=path.name)
 
 
 def _conformance(build: dict[str, Any] | None, content: dict[str, Any] | None) -> StageState:
