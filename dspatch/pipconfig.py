@@ -10,6 +10,7 @@ from configparser import Error as ParserError
 from configparser import RawConfigParser
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     import httpx2
     from unearth.fetchers import PyPIClient
 
-PYPI = "https://pypi.org/simple"
 DEFAULT_TIMEOUT = 15.0  # seconds without a byte, as pip has it
 MACHINE = Path("/etc/pip.conf")
 SECTIONS = ("global", "download")  # what `pip download` reads; the later one wins
@@ -33,13 +33,21 @@ CHECK_NETWORK = (
 class PipConfig:
     """Where packages come from, and how those places are reached. `timeout` is in seconds."""
 
-    indexes: tuple[str, ...] = (PYPI,)
+    indexes: tuple[str, ...]
     find_links: tuple[str, ...] = ()
     trusted_hosts: tuple[str, ...] = ()
     cert: str | None = None
     client_cert: str | None = None
     proxy: str | None = None
     timeout: float = DEFAULT_TIMEOUT
+
+
+@cache
+def default_index() -> str:
+    """The index that pip asks when nothing is configured, as pip itself names it."""
+    from pip._internal.models.index import PyPI
+
+    return PyPI.simple_url
 
 
 def load(env: Mapping[str, str] | None = None) -> PipConfig:
@@ -138,7 +146,7 @@ def _key(name: str) -> str:
 def _indexes(values: Mapping[str, str]) -> tuple[str, ...]:
     if values.get("no-index", "").lower() in {"1", "true", "yes", "on", "y", "t"}:
         return ()
-    return (values.get("index-url") or PYPI, *_split(values, "extra-index-url"))
+    return (values.get("index-url") or default_index(), *_split(values, "extra-index-url"))
 
 
 def _split(values: Mapping[str, str], key: str) -> list[str]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email import message_from_bytes
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -140,9 +139,9 @@ def _layer(layer: Environment, below: Environment, wheel: Path) -> None:
 
 def _venv(environment: Environment) -> None:
     # dspatch's own pip installs into it, which saves copying pip into every environment.
-    own_pip = find_spec("pip") is not None
-    options = ["--without-pip"] if own_pip else []
-    process.run([sys.executable, "-m", "venv", *options, environment.path], log=environment.log)
+    process.run(
+        [sys.executable, "-m", "venv", "--without-pip", environment.path], log=environment.log
+    )
 
 
 def _site_packages(environment: Environment) -> Path:
@@ -177,8 +176,7 @@ def _whole_or_gone(
 
 
 def _pip(environment: Environment, *arguments: str) -> None:
-    own = [sys.executable, "-m", "pip", "--python", str(environment.python)]
-    pip = own if find_spec("pip") is not None else [str(environment.python), "-m", "pip"]
+    pip = [sys.executable, "-m", "pip", "--python", str(environment.python)]
     process.run(
         [*pip, "--disable-pip-version-check", *arguments],
         env={"PYTHONPATH": ""},

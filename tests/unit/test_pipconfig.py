@@ -25,7 +25,7 @@ def write(path: Path, text: str) -> Path:
 
 def test_without_any_configuration_the_index_is_pypi(home):
     config = pipconfig.load(home)
-    assert config.indexes == (pipconfig.PYPI,)
+    assert config.indexes == (pipconfig.default_index(),)
     assert config.find_links == ()
     assert config.cert is None
 
@@ -52,7 +52,7 @@ def test_lists_are_split_at_blanks_and_lines(home, tmp_path):
     text = "[global]\nextra_index_url =\n  https://a.invalid\n  https://b.invalid\n"
     write(tmp_path / ".config/pip/pip.conf", text + "find-links = /x /y\ntrusted-host = h:8\n")
     config = pipconfig.load(home)
-    assert config.indexes == (pipconfig.PYPI, "https://a.invalid", "https://b.invalid")
+    assert config.indexes == (pipconfig.default_index(), "https://a.invalid", "https://b.invalid")
     assert config.find_links == ("/x", "/y")
     assert config.trusted_hosts == ("h:8",)
 
