@@ -104,7 +104,8 @@ def _from_archive(pin: Pin, bare: git.Repo, source: Source, progress: Progress |
             source.project, source.filename, source.sha256, size=source.size, progress=progress
         )
         members = archive.sdist_members if source.kind == "sdist" else archive.wheel_members
-        _import(bare, ref, f"{pin.engine} {pin.rev} ({source.kind})", lambda: members(path))
+        message = f"{pin.engine} {pin.rev} ({source.kind})"
+        _import(bare, ref, message, lambda: members(path))
         kept = _kept(bare, ref)
     return _found(pin, bare, kept, source.kind, f"{source.filename} sha256:{source.sha256}")
 

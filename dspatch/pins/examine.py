@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypeAlias
 
@@ -100,7 +99,7 @@ def explain(name: str, differences: Iterable[Difference], rules: Rules) -> dict[
     covered: dict[str, Accepted] = {}
     bare: list[Difference] = []
     for difference in differences:
-        rule = next((rule for rule in rules if fnmatchcase(difference.path, rule.path)), None)
+        rule = next((rule for rule in rules if rule.covers(difference.path)), None)
         if rule is None:
             bare.append(difference)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -131,7 +132,7 @@ def _build(
         changed = repo.changed_paths(release, content["patched"]["tree"])
         plan = OverlayPlan(
             base=base_path,
-            source=TreeBytes(repo.entries(release), read),
+            source=TreeBytes(_comparable(content, pin, base_path, repo.entries(release)), read),
             changes={
                 path: read(patched[path].blob) if path in patched else None
                 for path in changed
@@ -166,6 +167,23 @@ def _release_tree(content: Mapping[str, Any], pin: Pin) -> str:
     """The tree that the base wheel was built from, as far as it can be known."""
     own: str = content["checkout"]["tree"]
     return own if content["request"]["base"] is None else checkout(pin).tree
+
+
+def _comparable(
+    content: Mapping[str, Any], pin: Pin, base: Path, entries: dict[str, Entry]
+) -> dict[str, Entry]:
+    """The source, without what only the build of a wheel that serves as the source has put there."""
+    if content["checkout"]["source"] != "wheel":
+        return entries
+    source = content["checkout"]["origin"].split(" ")[0]
+    rules = [rule for own in pin.bases if own.filename == source for rule in own.accepted]
+    with zipfile.ZipFile(base) as archive:
+        packaged = set(archive.namelist())
+    return {
+        path: entry
+        for path, entry in entries.items()
+        if path in packaged or not any(rule.covers(path) for rule in rules)
+    }
 
 
 def _is_own_source(engine: Engine, path: str) -> bool:

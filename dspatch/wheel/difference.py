@@ -6,7 +6,6 @@ import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from fnmatch import fnmatchcase
 
 from dspatch.errors import BaseDiffersError
 from dspatch.wheel.base import OpenWheel
@@ -69,7 +68,7 @@ def _compare(base: OpenWheel, source: Mapping[str, bytes]) -> Iterator[Differenc
 
 def _explain(difference: Difference, accepted: tuple[Accepted, ...]) -> Difference:
     for rule in accepted:
-        if fnmatchcase(difference.path, rule.path):
+        if rule.covers(difference.path):
             drop = rule.drop and difference.kind == "base-only"
             return replace(difference, rule=rule.path, reason=rule.reason, drop=drop)
     return difference

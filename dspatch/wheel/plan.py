@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
@@ -31,6 +32,10 @@ class Accepted:
     path: str
     reason: str
     drop: bool = False
+
+    def covers(self, path: str) -> bool:
+        """Whether a path of the wheel is meant."""
+        return fnmatchcase(path, self.path)
 
 
 @dataclass(frozen=True, kw_only=True)

