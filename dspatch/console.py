@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
@@ -84,16 +84,18 @@ class Console:
             yield lambda done, total: bar.update(task, completed=done, total=total)
 
     @contextmanager
-    def working(self, what: str) -> Iterator[None]:
-        """A spinner for a stage whose length nobody knows; a plain note when piped."""
+    def working(self, what: str) -> Iterator[Callable[[str], None]]:
+        """A spinner for work whose length nobody knows, and a callback that says what it is at now.
+
+        Silence when piped.
+        """
         if not self.lively:
-            self.note(what)
-            yield
+            yield lambda step: None
             return
         from rich.console import Console as RichConsole
 
-        with RichConsole(stderr=True).status(what):
-            yield
+        with RichConsole(stderr=True).status(what) as status:
+            yield lambda step: status.update(f"{what}: {step}")
 
 
 def _plain(value: Any) -> Any:

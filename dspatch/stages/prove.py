@@ -75,16 +75,16 @@ def _measure(
     from dspatch.engines import Options
     from dspatch.engines.environment import for_wheel
 
-    python = for_wheel(job.id.engine, wheel, console.note).python
     suite = selftests.run if wanted.selftest else run_suite
-    found: Any = suite(
-        python=python,
-        out=job.folder / "conformance",
-        variants=models,
-        engine=job.id.engine,
-        options=Options(reference_ops=wanted.reference_ops),
-        progress=console.note,
-    )
+    with console.working("conformance") as step:
+        found: Any = suite(
+            python=for_wheel(job.id.engine, wheel, step).python,
+            out=job.folder / "conformance",
+            variants=models,
+            engine=job.id.engine,
+            options=Options(reference_ops=wanted.reference_ops),
+            progress=step,
+        )
     report: Report = found.clean if wanted.selftest else found
     files = tuple(render.write(report, job.report))
     _write_receipt(job, report, wanted, inputs)
