@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,21 +24,41 @@ def test_piped_progress_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_terminal_sees_progress(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Console, "lively", True)
-    with Console().progress("fetching") as progress:
-        progress(1, 2)
-    assert "fetching" in capsys.readouterr().err
-    with Console().working("building") as step:
-        step("more")
+WATCHED = """
+from dspatch.console import Console
+with Console().progress("fetching") as progress:
+    progress(1, 2)
+with Console().working("building") as step:
+    step("more")
+"""
+
+
+def test_a_terminal_sees_progress() -> None:
+    ours, theirs = pty.openpty()
+    subprocess.run(
+        [sys.executable, "-c", WATCHED],
+        check=True,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(theirs)
+    seen = b""
+    with suppress(OSError):  # the other end of a terminal is closed by an error
+        while chunk := os.read(ours, 4096):
+            seen += chunk
+    os.close(ours)
+    assert b"fetching" in seen
+    assert b"building" in seen
 
 
 def test_tables_align_and_the_last_column_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
     Console().table(("A", "B"), [("x", "long " * 50), ("longer", "y")])
     lines = capsys.readouterr().out.splitlines()
-    assert [line.index(word) for line, word in zip(lines, ("B", "long", "y"), strict=True)] == [8, 8, 8]
+    assert [line.index(word) for line, word in zip(lines, ("B", "long", "y"), strict=True)] == [
+        8,
+        8,
+        8,
+    ]
     assert lines[1].rstrip().endswith(("long " * 50).rstrip())
 
 
