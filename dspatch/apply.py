@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dspatch import edits, paths, render, treefiles
+from dspatch import edits, hunks, paths, render, treefiles
 from dspatch.checkout import Checkout, cache_of
 from dspatch.errors import DspatchError, PatchConflictError
 from dspatch.files import write_atomically
-from dspatch.git import Change, NewCommit
+from dspatch.git import Change, NewCommit, Repo
 from dspatch.series import EditSpec, NewFile, Patch, Planned, Series, digest_of, holds
 from dspatch.traits import Traits
 from dspatch.treefiles import TreeFiles
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from dspatch.variants import Variant
 
 # The modules whose code decides what a patched tree looks like.
-_CODE = ("apply", "astfind", "edits", "git", "render", "series", "traits")
+_CODE = ("apply", "astfind", "edits", "git", "hunks", "render", "series", "traits")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AppliedPatch:
-    """A patch as it was applied: its content by hash, its commit, and the paths it changed."""
+    """A patch as it was applied: its content by hash, its commit, and what it changed."""
 
     name: str
     subject: str
@@ -35,6 +35,7 @@ class AppliedPatch:
     commit: str
     upstream: str
     paths: tuple[str, ...]
+    statistics: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,7 @@ def _apply(
         # A ref of its own keeps the commits alive for as long as somebody may want this tree.
         repo.set_ref(f"refs/patched/{head}", head)
     applied = tuple(
-        _applied(series, patch, oid, commit)
+        _applied(series, repo, patch, oid, commit)
         for patch, oid, commit in zip(chosen, ids, commits, strict=True)
     )
     return PatchedTree(checkout=checkout, commit=head, tree=tree, plan=plan, patches=applied)
@@ -132,7 +133,7 @@ def _recall(memory: Path, series: Series, checkout: Checkout) -> PatchedTree | N
     )
 
 
-def _applied(series: Series, patch: Patch, oid: str, commit: NewCommit) -> AppliedPatch:
+def _applied(series: Series, repo: Repo, patch: Patch, oid: str, commit: NewCommit) -> AppliedPatch:
     return AppliedPatch(
         name=patch.name,
         subject=patch.subject,
@@ -140,6 +141,7 @@ def _applied(series: Series, patch: Patch, oid: str, commit: NewCommit) -> Appli
         commit=oid,
         upstream=patch.upstream,
         paths=tuple(change.path for change in commit.changes),
+        statistics=hunks.statistics(repo.diff(f"{oid}^", oid)),
     )
 
 

@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from filelock import FileLock, Timeout
 
 from dspatch import archive, git, paths, pins
 from dspatch.errors import GitError, LockedError, OfflineError, UnknownRevisionError
-from dspatch.fetch import Progress
 from dspatch.files import disk_full_explained
-from dspatch.index import download
 from dspatch.pins.types import Pin, Source
+
+if TYPE_CHECKING:
+    from dspatch.fetch import Progress
 
 SourceKind = Literal["auto", "git", "sdist", "wheel"]
 LOCK_SECONDS = 900
@@ -100,6 +101,8 @@ def _from_archive(pin: Pin, bare: git.Repo, source: Source, progress: Progress |
     ref = f"refs/pristine/{source.kind}/{source.sha256}"
     kept = _kept(bare, ref)
     if kept is None:
+        from dspatch.index import download
+
         path = download(
             source.project, source.filename, source.sha256, size=source.size, progress=progress
         )

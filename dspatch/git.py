@@ -179,6 +179,16 @@ class Repo:
         """Point a ref at an object."""
         self.run("update-ref", ref, oid)
 
+    def set_refs(self, refs: Mapping[str, str | None]) -> None:
+        """Point refs at objects, or remove those given `None`: all of them or none."""
+        words = "".join(
+            f"update {ref} {oid}\n" if oid else f"delete {ref}\n" for ref, oid in refs.items()
+        )
+        with tempfile.TemporaryFile() as stream:
+            stream.write(f"start\n{words}prepare\ncommit\n".encode())
+            stream.seek(0)
+            self.run("update-ref", "--stdin", stdin=stream)
+
     def delete_ref(self, ref: str) -> None:
         """Remove a ref; no error when it is not there."""
         self.run("update-ref", "-d", ref)

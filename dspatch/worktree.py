@@ -32,7 +32,7 @@ def move(
         edited = edits(tree)
         if edited and not discard:
             raise _edited_error(tree, edited)
-        if not edited and repo.resolve("HEAD") == commit:
+        if not edited and repo.resolve(PATCHED) == commit:
             return False
         _advance(repo, pristine, commit, clean=bool(edited))
         return True
@@ -68,9 +68,7 @@ def _create(tree: Path, objects: git.Repo, pristine: str, commit: str) -> None:
     with folder_in_one_step(tree) as building:
         building.rmdir()
         repo = git.init_sharing(building, objects)
-        repo.set_ref("refs/heads/dspatch", commit)
-        repo.set_ref(PRISTINE, pristine)
-        repo.set_ref(PATCHED, commit)
+        repo.set_refs({"refs/heads/dspatch": commit, PRISTINE: pristine, PATCHED: commit})
         repo.reset_hard(commit)
 
 
@@ -79,9 +77,7 @@ def _advance(repo: git.Repo, pristine: str, commit: str, *, clean: bool) -> None
     repo.reset_hard(commit)
     if clean:
         repo.run("clean", "--quiet", "-fd")
-    repo.set_ref(PRISTINE, pristine)
-    repo.set_ref(PATCHED, commit)
-    repo.delete_ref(MOVING)
+    repo.set_refs({PRISTINE: pristine, PATCHED: commit, MOVING: None})
 
 
 def _finish_interrupted_move(repo: git.Repo) -> None:

@@ -14,7 +14,7 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from dspatch import index, paths
+from dspatch import paths
 from dspatch.errors import DspatchError, UnknownRevisionError, UnpinnedRevisionError
 from dspatch.pins import store
 from dspatch.pins.engines import Engine, engine
@@ -70,6 +70,8 @@ def same(rev: str, other: str) -> bool:
 
 def released(facts: Engine) -> tuple[set[str], str]:
     """The versions that the indexes have, and why that may not be all of them."""
+    from dspatch import index
+
     versions: set[str] = set()
     problems: list[str] = []
     for project in dict.fromkeys([facts.sdist, *facts.bases.values()]):

@@ -10,7 +10,6 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from dspatch.errors import IncompatibleBaseError
 from dspatch.pins.types import Base, Pin
-from dspatch.wheel.compatible import check_tags
 from dspatch.wheel.elf import Version
 from dspatch.wheel.machine import Machine
 from dspatch.wheel.machine import this_machine as _this_machine
@@ -58,6 +57,8 @@ def misfits(base: Base, machine: Machine | None = None) -> tuple[str, ...]:
 
 
 def _misfits(base: Base, machine: Machine) -> Iterator[str]:
+    from dspatch.wheel.compatible import check_tags
+
     try:
         check_tags(base.filename, base.requires_python, machine)
     except IncompatibleBaseError as error:

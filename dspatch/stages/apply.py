@@ -120,39 +120,9 @@ def checkout_facts(pristine: Checkout) -> dict[str, str]:
 def statistics(tree: PatchedTree) -> list[dict[str, Any]]:
     """What each patch did: files, lines added and removed, and every hunk's place."""
     return [
-        {"patch": patch.name, "subject": patch.subject, **diff_statistics(tree.diff(patch))}
+        {"patch": patch.name, "subject": patch.subject, **patch.statistics}
         for patch in tree.patches
     ]
-
-
-def diff_statistics(diff: str) -> dict[str, Any]:
-    """Files, lines and hunks of a diff."""
-    from unidiff.patch import PatchSet
-
-    parsed = PatchSet(diff)
-    return {
-        "added": parsed.added,
-        "removed": parsed.removed,
-        "files": [
-            {
-                "path": file.path,
-                "new": file.is_added_file,
-                "added": file.added,
-                "removed": file.removed,
-                "hunks": [
-                    {
-                        "at": hunk.target_start,
-                        "lines": hunk.target_length,
-                        "added": hunk.added,
-                        "removed": hunk.removed,
-                        "within": hunk.section_header,
-                    }
-                    for hunk in file
-                ],
-            }
-            for file in parsed
-        ],
-    }
 
 
 def edited(job: Job) -> Sequence[str]:

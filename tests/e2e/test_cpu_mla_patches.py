@@ -36,6 +36,23 @@ layer.keep_unpacked_weight = True
 UnquantizedLinearMethod().process_weights_after_loading(layer)
 print("seen", layer.weight.numel())
 """
+LAYOUT = """
+import torch
+from vllm.model_executor.layers.attention import mla_attention
+from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+layer = torch.nn.Module()
+layer.kv_lora_rank, layer.num_heads, layer.qk_nope_head_dim, layer.v_head_dim = 8, 2, 4, 6
+layer.kv_b_proj = torch.nn.Module()
+layer.kv_b_proj.weight = torch.nn.Parameter(torch.randn(20, 8), requires_grad=False)
+layer.kv_b_proj.quant_method = UnquantizedLinearMethod()
+layer.quant_config, layer.layer_name, layer.dcp_q_replicate = None, "layer", False
+layer.is_aiter_triton_fp4_bmm_enabled = layer.is_aiter_triton_fp8_bmm_enabled = False
+mla_attention.set_default_quant_scales = lambda *args, **kwargs: None
+mla_attention.MLAAttention.process_weights_after_loading(layer, torch.float32)
+by_head = layer.kv_b_proj.weight.view(2, 10, 8)
+same = bool((layer.W_UK_T == by_head[:, :4]).all() and (layer.W_UV.mT == by_head[:, 4:]).all())
+print("seen", layer.W_UK_T.is_contiguous(), layer.W_UV.is_contiguous(), same)
+"""
 CHUNKED = """
 import sys
 from vllm.engine.arg_utils import EngineArgs
@@ -51,6 +68,7 @@ SERVED = ["CPUMLABackend", "Sparse Attention is not supported on CPU."]
 PATCHES = {
     "cpu-mla": (BACKEND, REFUSED, SERVED),
     "cpu-mla-weights": (WEIGHT, ["0"], [str(32 * 64)]),
+    "cpu-mla-weight-layout": (LAYOUT, ["False False True"], ["True True True"]),
     "cpu-mla-chunked-prefill": (CHUNKED, ["False False"], ["True True"]),
 }
 
