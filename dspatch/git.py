@@ -83,6 +83,9 @@ class Repo:
 
         if shutil.which("git") is None:
             raise GitError("git is not installed.", next="apt-get install git")
+        # They would make git work on the repository of the hook that called us.
+        for name in _INHERITED:
+            os.environ.pop(name, None)
         return Git(str(self.path))
 
     def run(
@@ -285,9 +288,3 @@ def _error(command: list[str], stderr: str) -> GitError | DiskFullError:
             "The disk is full.", why=stderr.strip(), next="free some space and run it again"
         )
     return GitError(f"`{' '.join(words[:6])}` failed.", why=stderr.strip() or "git said nothing")
-
-
-def clean_environment() -> None:
-    """Forget the git variables that a hook or an outer git left in this process."""
-    for name in _INHERITED:
-        os.environ.pop(name, None)

@@ -51,11 +51,6 @@ class Job:
         return self.folder / "dist"
 
     @property
-    def logs(self) -> Path:
-        """The full output of every command that the job ran."""
-        return self.folder / "logs"
-
-    @property
     def report(self) -> Path:
         """The folder of the conformance report."""
         return self.folder / "report"

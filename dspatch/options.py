@@ -60,7 +60,8 @@ variant = click.option(
     multiple=True,
     metavar="NAME",
     shell_complete=_complete_variant,
-    help="Model to serve; repeatable. Without it: the whole DeepSeek family.",
+    help="Model to serve, by name or by its config.json; repeatable. Without it: the whole"
+    " DeepSeek family.",
 )
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="Print the result as one JSON object."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +10,6 @@ from dspatch.apply import PatchedTree
 from dspatch.checkout import Checkout, cache_of
 from dspatch.console import Console
 from dspatch.errors import NoJobError
-from dspatch.git import Repo
 from dspatch.job import Job, remember
 from dspatch.pins import Pin
 from dspatch.stages.request import Request, Resolved, resolve
@@ -70,13 +68,6 @@ def run(request: Request, console: Console, *, discard_edits: bool = False) -> A
     )
 
 
-def again(job: Job, console: Console) -> Applied:
-    """The applied job as its receipt tells it, computed again from the same request."""
-    request = receipt.require(job, "apply")["request"]
-    request = Request(**{**request, "variants": tuple(request["variants"])})
-    return run(request, console)
-
-
 def undo(job: Job, *, discard_edits: bool = False) -> bool:
     """Take the series off a job's tree; returns whether anything had to change."""
     content = receipt.require(job, "apply")
@@ -123,13 +114,3 @@ def statistics(tree: PatchedTree) -> list[dict[str, Any]]:
         {"patch": patch.name, "subject": patch.subject, **patch.statistics}
         for patch in tree.patches
     ]
-
-
-def edited(job: Job) -> Sequence[str]:
-    """Edits in a job's tree that are not dspatch's."""
-    return worktree.edits(job.tree) if worktree.head(job.tree) else []
-
-
-def repository(job: Job) -> Repo:
-    """The git repository of a job's tree."""
-    return Repo(job.tree)

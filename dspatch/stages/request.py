@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from dspatch import pins, variants
 from dspatch.checkout import SourceKind
-from dspatch.errors import UnknownRevisionError, UnpinnedRevisionError
+from dspatch.errors import UnknownRevisionError, UnknownVariantError, UnpinnedRevisionError
+from dspatch.identify import identify
 from dspatch.job import Job, JobId, open_job
 from dspatch.pins import Pin
 from dspatch.variants import Variant
@@ -56,9 +59,30 @@ def resolve(request: Request) -> Resolved:
 
 
 def served(names: Sequence[str]) -> tuple[Variant, ...]:
-    """The variants of the given names, in order and once each; none means the whole family."""
-    wanted = dict.fromkeys(names or variants.names())
-    return tuple(variants.variant(name) for name in wanted)
+    """The variants of the given names, in order and once each; none means the whole family.
+
+    A name may be the path of a config.json, or of the checkpoint's folder that holds it.
+    """
+    found = [_variant(name) for name in names or variants.names()]
+    return tuple({variant.name: variant for variant in found}.values())
+
+
+def _variant(name: str) -> Variant:
+    path = Path(name)
+    path = path / "config.json" if path.is_dir() else path
+    if path.suffix != ".json":
+        return variants.variant(name)
+    try:
+        config = json.loads(path.read_text())
+        if not isinstance(config, dict):
+            raise ValueError(f"it holds a {type(config).__name__}, not an object")
+    except (OSError, ValueError) as error:
+        raise UnknownVariantError(
+            f"{path} is not a readable config.json.",
+            why=str(error),
+            next="give the path of the model's config.json, or a name such as deepseek-v3",
+        ) from None
+    return identify(config)
 
 
 def _pin(request: Request) -> tuple[Pin, str | None]:

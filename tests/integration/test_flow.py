@@ -272,9 +272,9 @@ def test_a_work_folder_inside_an_ignored_folder_of_another_repository(bench: Ben
     outer = bench.root / "outer"
     subprocess.run(["git", "init", "-q", outer], check=True)
     (outer / ".gitignore").write_text("out/\n")
-    work = {"DSPATCH_WORK": str(outer / "out" / "work")}
+    work = {"DSPATCH_WORK": str(outer / "out" / "jobs-here")}
     bench.run(*APPLY, **work)
-    tree = outer / "out/work/jobs/vllm-1.0-cpu-deepseek/tree"
+    tree = outer / "out/jobs-here/jobs/vllm-1.0-cpu-deepseek/tree"
     assert 'return "CPU_MLA"' in (tree / "vllm/platform.py").read_text()
     bench.run("build-wheel", **work)
 

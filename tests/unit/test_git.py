@@ -66,6 +66,16 @@ def test_an_error_carries_what_git_said(tmp_path: Path) -> None:
     assert repo.resolve("no-such-ref") is None
 
 
+def test_the_repository_of_a_calling_hook_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outer = git.init_bare(tmp_path / "outer.git")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "outer.git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "outer.index"))
+    chain(git.init_bare(tmp_path / "a.git"))
+    assert outer.run("for-each-ref") == ""
+
+
 def test_a_users_git_configuration_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
