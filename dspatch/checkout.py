@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Literal
 from filelock import FileLock, Timeout
 
 from dspatch import archive, git, paths, pins
-from dspatch.errors import GitError, LockedError, OfflineError, UnknownRevisionError
+from dspatch.errors import (
+    GitError,
+    HashMismatchError,
+    LockedError,
+    OfflineError,
+    UnknownRevisionError,
+)
 from dspatch.files import disk_full_explained
 from dspatch.pins.types import Pin, Source
 
@@ -52,7 +58,10 @@ def checkout(
     kind = _kind(pin, source, repo, revision)
     with cache_of(pin.engine) as bare:
         if kind == "git":
-            return _from_git(pin, bare, repo, revision or pin.tag)
+            found = _from_git(pin, bare, repo, revision or pin.tag)
+            if revision is None:
+                _check_commit(pin, found)
+            return found
         return _from_archive(pin, bare, _source(pin, kind), progress)
 
 
@@ -142,6 +151,16 @@ def _from_git(pin: Pin, bare: git.Repo, repo: str | None, revision: str) -> Chec
         except GitError as error:
             _explain(bare, ref, url, revision, error)
     return _found(pin, bare, _kept(bare, ref), "git", f"{url} {revision}")
+
+
+def _check_commit(pin: Pin, found: Checkout) -> None:
+    """A tag may move, and a fork may have one of the same name; the pin's commit does not."""
+    if pin.commit and not found.commit.startswith(pin.commit):
+        raise HashMismatchError(
+            f"{pin.tag} of {found.origin.split(' ')[0]} is not the commit that the pin names.",
+            why=f"the pin has {pin.commit}, the tag is at {found.commit[: len(pin.commit)]}",
+            next=f"if that revision is meant, give it with the release it is based on: --base {pin.tag}",
+        )
 
 
 def _explain(bare: git.Repo, ref: str, url: str, revision: str, error: GitError) -> None:

@@ -216,11 +216,13 @@ def test_git_sources(bench: Bench) -> None:
     subprocess.run([*git, "add", "."], check=True)
     subprocess.run([*git, "commit", "-qm", "two"], check=True)
     commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-    tagged = bench.json(*APPLY, "--repo", str(fork))
-    assert tagged["checkout"]["source"] == "git"
-    for rev in ("main", commit.stdout.strip()):
+    moved = bench.run(*APPLY, "--repo", str(fork), code=errors.HashMismatchError.exit_code)
+    assert "the pin has 6e448d0ea" in moved
+    for rev in ("v1.0", "main", commit.stdout.strip()):
         words = ("apply", "--rev", rev, "--repo", str(fork), "--base", "v1.0")
-        assert bench.json(*words)["checkout"]["commit"] == commit.stdout.strip()
+        checkout = bench.json(*words)["checkout"]
+        assert checkout["source"] == "git"
+        assert (checkout["commit"] == commit.stdout.strip()) == (rev != "v1.0")
         assert bench.json("build-wheel")["wheel"]["version"].startswith("1.0+cpu.dspatch.")
     message = bench.run("apply", "--rev", "main", "--repo", str(fork), code=12)
     assert "--base v1.0" in message
@@ -248,6 +250,23 @@ def test_a_wheel_can_be_the_source_of_an_overlay_on_another(bench: Bench) -> Non
     with ZipFile(bench.wheel()) as archive:
         assert "vllm/third_party/kept.py" in archive.namelist()
         assert "vllm/third_party/fetched.py" not in archive.namelist()
+
+
+def test_the_pinned_tag_is_taken_from_git_when_its_commit_is_the_pinned_one(bench: Bench) -> None:
+    fork = bench.root / "clone"
+    for path, data in SOURCE.items():
+        (fork / path).parent.mkdir(parents=True, exist_ok=True)
+        (fork / path).write_bytes(data)
+    git = ["git", "-C", str(fork), "-c", "user.name=x", "-c", "user.email=x@localhost"]
+    subprocess.run(["git", "init", "-q", "-b", "main", fork], check=True)
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-qm", "one"], check=True)
+    subprocess.run([*git, "tag", "v1.0"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    pins = bench.root / "pins/vllm.toml"
+    pins.write_text(pins.read_text().replace("6e448d0ea", head.stdout[:9]))
+    assert bench.json(*APPLY, "--repo", str(fork))["checkout"]["commit"] == head.stdout.strip()
+    bench.run("build-wheel")
 
 
 def test_two_processes_share_one_cache(bench: Bench) -> None:
