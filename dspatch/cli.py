@@ -319,7 +319,10 @@ def _job(words: dict[str, Any]) -> Any:
     if words["rev"] is None:
         return job.last()
     given = {key: words[key] for key in ("rev", "target", "variants")}
-    return resolve(Request(engine=words["engine"] or "vllm", **given)).job
+    engine = words["engine"] or "vllm"
+    # A git revision that is no pin is found among the jobs, by the name it was applied under.
+    known = job.find(job.JobId(engine=engine, **given))
+    return known or resolve(Request(engine=engine, **given)).job
 
 
 def _job_to_prove(words: dict[str, Any]) -> Any:

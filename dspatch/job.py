@@ -109,6 +109,20 @@ def _id(data: dict[str, Any]) -> JobId:
     return JobId(**{**data, "variants": tuple(data["variants"])})
 
 
+def find(wanted: JobId) -> Job | None:
+    """The applied job of an id, whose revision may also be written as a tag."""
+    revs = {wanted.rev, wanted.rev.removeprefix("v")}
+    same = (wanted.engine, wanted.target, wanted.variants)
+    return next(
+        (
+            job
+            for job in all_jobs()
+            if job.id.rev in revs and (job.id.engine, job.id.target, job.id.variants) == same
+        ),
+        None,
+    )
+
+
 def all_jobs() -> list[Job]:
     """Every job of the work folder that was applied, by name."""
     found = []

@@ -101,7 +101,7 @@ def built(done: Built, console: Console) -> None:
     console.say(f"  {wheel['name']} {done.version}, {size:.1f} MB, sha256 {done.sha256}")
     console.say(f"  base {done.base.filename}: {wheel['raw_members']} members as they were")
     console.result(
-        {"job": str(done.job.id), "cached": done.cached, "path": done.path, **done.receipt}
+        {**done.receipt, "job": str(done.job.id), "cached": done.cached, "path": done.path}
     )
 
 

@@ -224,6 +224,7 @@ def test_git_sources(bench: Bench) -> None:
         assert checkout["source"] == "git"
         assert (checkout["commit"] == commit.stdout.strip()) == (rev != "v1.0")
         assert bench.json("build-wheel")["wheel"]["version"].startswith("1.0+cpu.dspatch.")
+    assert bench.json("build-wheel", "--rev", "main")["job"] == "vllm-main-cpu-deepseek"
     message = bench.run("apply", "--rev", "main", "--repo", str(fork), code=12)
     assert "--base v1.0" in message
     missing = ("apply", "--rev", "nothing", "--repo", str(fork), "--base", "v1.0")
