@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # Commits are a pure function of their content: who and when never enter a tree's history.
 IDENTITY = "dspatch <dspatch@localhost>"
 EPOCH = 946684800
+# Less room than this on the disk of a failed write is why it failed.
+FULL_BYTES = 1 << 20
 FILE_MODES = {0o644: "100644", 0o755: "100755"}
 
 # Variables that git reads and a hook or an outer git may have left in the environment.
@@ -109,7 +111,7 @@ class Repo:
             env={**_ENVIRONMENT, **(env or {})},
         )
         if status != 0:
-            raise _error(command, err)
+            raise _error(command, err, self.path)
         return out
 
     # -- objects -----------------------------------------------------------------------------
@@ -281,10 +283,15 @@ def _read_marks(marks: Path, count: int) -> list[str]:
     return [ids[f":{number}"] for number in range(1, count + 1)]
 
 
-def _error(command: list[str], stderr: str) -> GitError | DiskFullError:
+def _error(command: list[str], stderr: str, place: Path) -> GitError | DiskFullError:
     words = [word for word in command if word not in ("-c", *_SETTINGS)]
-    if "No space left on device" in stderr:
+    # git does not say of every write that failed why it did.
+    if "No space left on device" in stderr or _is_full(place):
         return DiskFullError(
             "The disk is full.", why=stderr.strip(), next="free some space and run it again"
         )
     return GitError(f"`{' '.join(words[:6])}` failed.", why=stderr.strip() or "git said nothing")
+
+
+def _is_full(place: Path) -> bool:
+    return place.exists() and shutil.disk_usage(place).free < FULL_BYTES

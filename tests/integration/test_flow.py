@@ -319,8 +319,11 @@ def test_killed_at_any_instant_the_next_run_ends_the_same(bench: Bench) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
+@pytest.mark.parametrize("filled", [10_000, 30_000, 40_000, 50_000])
 @pytest.mark.parametrize("full", ["cache", "work"])
-def test_a_full_disk_is_named_and_nothing_is_half_done(full: str, bench: Bench) -> None:
+def test_a_full_disk_is_named_and_nothing_is_half_done(
+    full: str, filled: int, bench: Bench
+) -> None:
     disk = bench.root / "disk"
     disk.mkdir()
     mounted = subprocess.run(
@@ -330,7 +333,7 @@ def test_a_full_disk_is_named_and_nothing_is_half_done(full: str, bench: Bench) 
         pytest.skip("this sandbox mounts no disk")
     try:
         moved = {f"DSPATCH_{full.upper()}": str(disk / full)}
-        (disk / "filler").write_bytes(bytes(40_000))
+        (disk / "filler").write_bytes(bytes(filled))
         message = bench.run(*APPLY, code=errors.DiskFullError.exit_code, **moved)
         assert "next:" in message
         (disk / "filler").unlink()
