@@ -136,8 +136,7 @@ def _import(
     )
     staging = ref.replace("refs/pristine/", "refs/importing/")
     commit = bare.write_commits(staging, None, [git.NewCommit(message=message, changes=changes)])
-    bare.set_ref(ref, commit[-1])
-    bare.delete_ref(staging)
+    bare.set_refs({ref: commit[-1], staging: None})
 
 
 def _from_git(pin: Pin, bare: git.Repo, repo: str | None, revision: str) -> Checkout:

@@ -194,10 +194,6 @@ class Repo:
             stream.seek(0)
             self.run("update-ref", "--stdin", stdin=stream)
 
-    def delete_ref(self, ref: str) -> None:
-        """Remove a ref; no error when it is not there."""
-        self.run("update-ref", "-d", ref)
-
     # -- remotes and work trees ----------------------------------------------------------------
 
     def fetch(self, source: str, revision: str, ref: str) -> None:

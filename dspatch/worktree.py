@@ -88,8 +88,9 @@ def _finish_interrupted_move(repo: git.Repo) -> None:
     own = set(repo.changed_paths(patched, target))
     if set(repo.status()) <= own:
         repo.reset_hard(target)
-        repo.set_ref(PATCHED, target)
-    repo.delete_ref(MOVING)
+        repo.set_refs({PATCHED: target, MOVING: None})
+    else:
+        repo.set_refs({MOVING: None})
 
 
 def _edited_error(tree: Path, edited: list[str]) -> EditedTreeError:

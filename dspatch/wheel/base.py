@@ -85,12 +85,6 @@ def measure(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Entry:
     return Entry(sha256=digest.hexdigest(), size=size)
 
 
-def file_sha256(path: Path) -> str:
-    """The sha256 of a file, as hex."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def _dist_info(path: Path, infos: dict[str, zipfile.ZipInfo]) -> str:
     tops = {name.partition("/")[0] for name in infos if "/" in name}
     found = sorted(top for top in tops if top.endswith(".dist-info"))

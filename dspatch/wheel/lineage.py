@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 from packaging.utils import canonicalize_name
 
-from dspatch.wheel.base import OpenWheel, file_sha256, measure
+from dspatch.files import sha256
+from dspatch.wheel.base import OpenWheel, measure
 from dspatch.wheel.fault import Fault, listed
 from dspatch.wheel.native import diff_paths
 from dspatch.wheel.pedigree import Pedigree, stated_pedigree
@@ -36,7 +37,7 @@ def against(base: OpenWheel) -> Callable[[OpenWheel], Iterator[Fault]]:
 
     def check(wheel: OpenWheel) -> Iterator[Fault]:
         stated = stated_pedigree(wheel)
-        digest = file_sha256(base.path)
+        digest = sha256(base.path)
         if digest not in stated.ancestors.values():
             known = listed(stated.ancestors.values())
             yield Fault(member=base.path.name, expected=known, got=digest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -10,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from dspatch.errors import DiskFullError
-from dspatch.wheel.base import OpenWheel, file_sha256, open_wheel
+from dspatch.files import disk_full_explained, sha256
+from dspatch.wheel.base import OpenWheel, open_wheel
 from dspatch.wheel.contents import Contents, decide
 from dspatch.wheel.difference import accept, compare
 from dspatch.wheel.native import refuse_native
@@ -39,7 +38,7 @@ def build_overlay(plan: OverlayPlan, dest: Path) -> Overlay:
         raw = [base.infos[old].compress_size for old in contents.kept.values()]
     return Overlay(
         path=path,
-        sha256=file_sha256(path),
+        sha256=sha256(path),
         size=path.stat().st_size,
         name=plan.name,
         version=plan.version,
@@ -59,7 +58,7 @@ def _with_base(plan: OverlayPlan, base: OpenWheel) -> tuple[Ancestor, ...]:
         project=base.name.project,
         version=str(base.name.version),
         filename=plan.base.name,
-        sha256=file_sha256(plan.base),
+        sha256=sha256(plan.base),
     )
     return (own, *plan.ancestors)
 
@@ -105,19 +104,13 @@ def _mode(plan: OverlayPlan, base: OpenWheel, name: str) -> int:
 @contextmanager
 def _whole_or_not_at_all(path: Path) -> Iterator[zipfile.ZipFile]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".overlay-", dir=path.parent) as folder:
+    with (
+        disk_full_explained(path.parent),
+        tempfile.TemporaryDirectory(prefix=".overlay-", dir=path.parent) as folder,
+    ):
         partial = Path(folder) / path.name
-        try:
-            with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as target:
-                yield target
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise DiskFullError(
-                f"There is no room for {path.name} in {path.parent}.",
-                why=str(error),
-                next="free some space, or move the job with DSPATCH_WORK",
-            ) from error
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as target:
+            yield target
         # Not what the umask makes of it.
         partial.chmod(0o644)
         partial.replace(path)

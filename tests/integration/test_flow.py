@@ -202,16 +202,22 @@ def test_files_that_are_not_those_of_the_pin_are_refused(bench: Bench) -> None:
     assert not bench.tree.exists()
 
 
-def test_git_sources(bench: Bench) -> None:
-    fork = bench.root / "fork"
+def repository(folder: Path) -> list[str]:
+    """A git repository of the release, tagged v1.0; the words that run git in it."""
     for path, data in SOURCE.items():
-        (fork / path).parent.mkdir(parents=True, exist_ok=True)
-        (fork / path).write_bytes(data)
-    git = ["git", "-C", str(fork), "-c", "user.name=x", "-c", "user.email=x@localhost"]
-    subprocess.run(["git", "init", "-q", "-b", "main", fork], check=True)
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
+    git = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@localhost"]
+    subprocess.run(["git", "init", "-q", "-b", "main", folder], check=True)
     subprocess.run([*git, "add", "."], check=True)
     subprocess.run([*git, "commit", "-qm", "one"], check=True)
     subprocess.run([*git, "tag", "v1.0"], check=True)
+    return git
+
+
+def test_git_sources(bench: Bench) -> None:
+    fork = bench.root / "fork"
+    git = repository(fork)
     (fork / "vllm/extra.py").write_text("x = 1\n")
     subprocess.run([*git, "add", "."], check=True)
     subprocess.run([*git, "commit", "-qm", "two"], check=True)
@@ -255,14 +261,7 @@ def test_a_wheel_can_be_the_source_of_an_overlay_on_another(bench: Bench) -> Non
 
 def test_the_pinned_tag_is_taken_from_git_when_its_commit_is_the_pinned_one(bench: Bench) -> None:
     fork = bench.root / "clone"
-    for path, data in SOURCE.items():
-        (fork / path).parent.mkdir(parents=True, exist_ok=True)
-        (fork / path).write_bytes(data)
-    git = ["git", "-C", str(fork), "-c", "user.name=x", "-c", "user.email=x@localhost"]
-    subprocess.run(["git", "init", "-q", "-b", "main", fork], check=True)
-    subprocess.run([*git, "add", "."], check=True)
-    subprocess.run([*git, "commit", "-qm", "one"], check=True)
-    subprocess.run([*git, "tag", "v1.0"], check=True)
+    git = repository(fork)
     head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
     pins = bench.root / "pins/vllm.toml"
     pins.write_text(pins.read_text().replace("6e448d0ea", head.stdout[:9]))
