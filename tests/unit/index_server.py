@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 TLS = Path(__file__).parents[1] / "data" / "tls" / "localhost.pem"
 
 
@@ -48,6 +50,13 @@ class Index:
         """Serve a file; its true sha256."""
         self.files.setdefault(project, {})[filename] = served
         return hashlib.sha256(served.data).hexdigest()
+
+    def alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Make this the one place that pip's configuration names."""
+        for name in ("FIND_LINKS", "EXTRA_INDEX_URL", "NO_INDEX", "PROXY", "CERT"):
+            monkeypatch.delenv(f"PIP_{name}", raising=False)
+        monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+        monkeypatch.setenv("PIP_INDEX_URL", self.simple)
 
     @property
     def simple(self) -> str:

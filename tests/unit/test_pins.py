@@ -40,10 +40,7 @@ def own():
 @pytest.fixture
 def server(monkeypatch):
     with serve() as running:
-        for name in ("FIND_LINKS", "EXTRA_INDEX_URL", "NO_INDEX", "PROXY", "CERT"):
-            monkeypatch.delenv(f"PIP_{name}", raising=False)
-        monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-        monkeypatch.setenv("PIP_INDEX_URL", running.simple)
+        running.alone(monkeypatch)
         yield running
 
 

@@ -42,10 +42,7 @@ REBUILT = FILES | {
 def server(monkeypatch):
     """A release 1.0 of vllm on an index of its own."""
     with serve() as running:
-        for name in ("FIND_LINKS", "EXTRA_INDEX_URL", "NO_INDEX", "PROXY", "CERT"):
-            monkeypatch.delenv(f"PIP_{name}", raising=False)
-        monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-        monkeypatch.setenv("PIP_INDEX_URL", running.simple)
+        running.alone(monkeypatch)
         monkeypatch.setattr("dspatch.pins.lookup.SHIPPED", pins.user_file("vllm").parent / "none")
         running.add("vllm-1.0.tar.gz", Served(data=sdist("1.0")), "vllm")
         built = FILES | {"vllm/_moe_C.abi3.so": shared_object(), "vllm/third_party/a.py": b"\n"}
