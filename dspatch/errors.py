@@ -152,6 +152,18 @@ class LockedError(DspatchError):
     exit_code = 37
 
 
+class SignatureDriftError(DspatchError):
+    """A patch applies, but an upstream symbol that its code uses is not what it was written for."""
+
+    exit_code = 38
+
+
+class RebaseStoppedError(DspatchError):
+    """A rebase stopped at a conflict and waits for its resolution."""
+
+    exit_code = 39
+
+
 class NativeSourceError(DspatchError):
     """An overlay was asked to change sources that need a compiler."""
 
@@ -174,6 +186,36 @@ class WheelVerifyError(DspatchError):
     """A wheel is not what its record, its pedigree or its base wheel say."""
 
     exit_code = 43
+
+
+class DiffFormatError(DspatchError):
+    """A diff, or a patch in mail form, cannot be read."""
+
+    exit_code = 44
+
+
+class PatchLintError(DspatchError):
+    """`patch lint` found faults in the series."""
+
+    exit_code = 45
+
+
+class ClaimError(DspatchError):
+    """What the documentation claims of a patch is not what was measured."""
+
+    exit_code = 46
+
+
+class DeltaError(DspatchError):
+    """A delta does not fit the installed wheel that it was to change."""
+
+    exit_code = 47
+
+
+class MirrorError(DspatchError):
+    """A mirror could not be written, or lacks what a job needs."""
+
+    exit_code = 48
 
 
 class EngineEnvironmentError(DspatchError):

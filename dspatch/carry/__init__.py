@@ -1,0 +1,1 @@
+"""Carrying patches: in and out of the series, across releases, and what became of them."""

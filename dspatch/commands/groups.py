@@ -1,0 +1,20 @@
+"""The groups that commands register on."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.group()
+def pin() -> None:
+    """Engine revisions and their files by hash."""
+
+
+@click.group()
+def patch() -> None:
+    """The patches that dspatch carries, and your own."""
+
+
+@click.group()
+def wheel() -> None:
+    """Wheels that dspatch built."""

@@ -1,0 +1,47 @@
+"""From the words of a command line to the request or the job that they mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from dspatch.job import Job
+    from dspatch.stages.request import Request
+
+
+def named(engine: str | None, rev: str | None) -> tuple[str, str]:
+    """The engine and the revision; a usage error without the second."""
+    if rev is None:
+        raise click.UsageError("--rev is needed, for example --rev v0.27.1")
+    return engine or "vllm", rev
+
+
+def request(words: dict[str, Any]) -> Request:
+    """The request of a command that names its job in full."""
+    from dspatch.stages.request import Request
+
+    words["engine"], words["rev"] = named(words["engine"], words["rev"])
+    return Request(**words)
+
+
+def job(words: dict[str, Any]) -> Job:
+    """The job that the options name, or the one applied last."""
+    from dspatch import job
+    from dspatch.stages.request import Request, resolve
+
+    if words["rev"] is None:
+        return job.last()
+    given = {key: words[key] for key in ("rev", "target", "variants")}
+    engine = words["engine"] or "vllm"
+    # A git revision that is no pin is found among the jobs, by the name it was applied under.
+    known = job.find(job.JobId(engine=engine, **given))
+    return known or resolve(Request(engine=engine, **given)).job
+
+
+def job_to_prove(words: dict[str, Any]) -> Job:
+    """The job of the named variants, or the family's, whose models the names then narrow."""
+    named = job(words)
+    family = job({**words, "variants": ()})
+    return named if named.receipt("apply").exists() else family
