@@ -9,20 +9,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dspatch import edits, hunks, paths, render, treefiles
+from dspatch import diffs, edits, paths, render, treefiles
 from dspatch.checkout import Checkout, cache_of
 from dspatch.errors import DspatchError, PatchConflictError
 from dspatch.files import write_atomically
 from dspatch.git import Change, NewCommit, Repo
 from dspatch.series import EditSpec, NewFile, Patch, Planned, Series, digest_of, holds
 from dspatch.traits import Traits
-from dspatch.treefiles import TreeFiles
+from dspatch.treefiles import Files
 
 if TYPE_CHECKING:
     from dspatch.variants import Variant
 
 # The modules whose code decides what a patched tree looks like.
-_CODE = ("apply", "astfind", "edits", "git", "hunks", "render", "series", "traits")
+_CODE = ("apply", "astfind", "diffs", "edits", "git", "render", "series", "traits")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,14 +141,14 @@ def _applied(series: Series, repo: Repo, patch: Patch, oid: str, commit: NewComm
         commit=oid,
         upstream=patch.upstream,
         paths=tuple(change.path for change in commit.changes),
-        statistics=hunks.statistics(repo.diff(f"{oid}^", oid)),
+        statistics=diffs.statistics(repo.diff(f"{oid}^", oid)),
     )
 
 
 def _commits(
     series: Series,
     patches: Sequence[Patch],
-    files: TreeFiles,
+    files: Files,
     context: render.Context,
     checkout: Checkout,
 ) -> list[NewCommit]:
@@ -184,7 +184,7 @@ def _conflict(checkout: Checkout, failures: Sequence[tuple[Patch, DspatchError]]
 
 
 def _changes(
-    series: Series, patch: Patch, files: TreeFiles, context: render.Context
+    series: Series, patch: Patch, files: Files, context: render.Context
 ) -> dict[str, Change]:
     """What one patch does to the tree as the patches before it left it."""
     changes: dict[str, Change] = {}
@@ -197,7 +197,7 @@ def _changes(
     return changes
 
 
-def _new_file(series: Series, new: NewFile, files: TreeFiles, context: render.Context) -> Change:
+def _new_file(series: Series, new: NewFile, files: Files, context: render.Context) -> Change:
     if files.read(new.path) is not None:
         raise PatchConflictError(
             f"{new.path} is there already.",
@@ -207,7 +207,7 @@ def _new_file(series: Series, new: NewFile, files: TreeFiles, context: render.Co
 
 
 def _edited(
-    series: Series, patch: Patch, spec: EditSpec, files: TreeFiles, context: render.Context
+    series: Series, patch: Patch, spec: EditSpec, files: Files, context: render.Context
 ) -> Change:
     source = files.read(spec.file)
     if source is None:
@@ -225,9 +225,9 @@ def _edited(
     return Change(path=spec.file, data=edits.apply_edit(source, edit), mode=files.mode(spec.file))
 
 
-def _nearest_file(path: str, files: TreeFiles) -> str:
+def _nearest_file(path: str, files: Files) -> str:
     name = Path(path).name
-    same = [p for p in files.entries if Path(p).name == name and p.endswith(".py")]
+    same = [p for p in files.paths() if Path(p).name == name and p.endswith(".py")]
     return (
         f"nearest found: {', '.join(sorted(same)[:3])}" if same else "no file of that name is there"
     )

@@ -1,39 +1,96 @@
-"""Files of a git tree with changes laid over them, read as bytes by path."""
+"""Files of a tree with changes laid over them, read as bytes by path; the tree may be git's or a remote wheel."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from dspatch.git import Change, Entry, Repo
 
+PLAIN = "100644"
 
-@dataclass(kw_only=True)
-class TreeFiles:
-    """A tree being patched: `read` sees the changes made so far, the repository does not."""
 
-    repo: Repo
-    entries: dict[str, Entry]
-    changes: dict[str, Change] = field(default_factory=dict)
+class Source(Protocol):
+    """Where pristine files come from."""
 
     def read(self, path: str) -> bytes | None:
         """The bytes of a path, `None` when it is not there."""
-        if path in self.changes:
-            return self.changes[path].data
+
+    def mode(self, path: str) -> str:
+        """The mode of a path, as git writes it."""
+
+    def paths(self) -> Collection[str]:
+        """Every path."""
+
+    def known_blob(self, path: str) -> str | None:
+        """The id of a path's blob, where git holds it already."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeSource:
+    """The files of a git tree."""
+
+    repo: Repo
+    entries: Mapping[str, Entry]
+
+    def read(self, path: str) -> bytes | None:
+        """The bytes of a path, `None` when it is not there."""
         entry = self.entries.get(path)
         return self.repo.blob(entry.blob) if entry is not None else None
 
     def mode(self, path: str) -> str:
-        """The mode of a path, as git writes it."""
-        if path in self.changes:
-            return self.changes[path].mode
+        """The mode of a path; that of a plain file where there is none."""
         entry = self.entries.get(path)
-        return entry.mode if entry is not None else "100644"
+        return entry.mode if entry is not None else PLAIN
 
-    def with_changes(self, changes: dict[str, Change]) -> TreeFiles:
+    def paths(self) -> Collection[str]:
+        """Every path."""
+        return self.entries.keys()
+
+    def known_blob(self, path: str) -> str | None:
+        """The id of a path's blob."""
+        entry = self.entries.get(path)
+        return entry.blob if entry is not None else None
+
+
+@dataclass(kw_only=True)
+class Files:
+    """A tree being patched: `read` sees the changes made so far, the source does not."""
+
+    source: Source
+    changes: Mapping[str, Change] = field(default_factory=dict)
+
+    def read(self, path: str) -> bytes | None:
+        """The bytes of a path, `None` when it is not there."""
+        return self.changes[path].data if path in self.changes else self.source.read(path)
+
+    def mode(self, path: str) -> str:
+        """The mode of a path, as git writes it."""
+        return self.changes[path].mode if path in self.changes else self.source.mode(path)
+
+    def has(self, path: str) -> bool:
+        """Whether a path is there."""
+        if path in self.changes:
+            return self.changes[path].data is not None
+        return path in self.source.paths()
+
+    def paths(self) -> Collection[str]:
+        """Every path, changes included."""
+        if not self.changes:
+            return self.source.paths()
+        gone = {path for path, change in self.changes.items() if change.data is None}
+        return (set(self.source.paths()) | set(self.changes)) - gone
+
+    def known_blob(self, path: str) -> str | None:
+        """The id of a path's blob where git holds it already, which it need not for changes."""
+        return None if path in self.changes else self.source.known_blob(path)
+
+    def with_changes(self, changes: Mapping[str, Change]) -> Files:
         """The same tree with more changes on top."""
-        return TreeFiles(repo=self.repo, entries=self.entries, changes={**self.changes, **changes})
+        return Files(source=self.source, changes={**self.changes, **changes})
 
 
-def of_tree(repo: Repo, tree: str) -> TreeFiles:
+def of_tree(repo: Repo, tree: str) -> Files:
     """The files of a tree."""
-    return TreeFiles(repo=repo, entries=repo.entries(tree))
+    return Files(source=TreeSource(repo=repo, entries=repo.entries(tree)))
