@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -73,6 +73,20 @@ class NewCommit:
     changes: Iterable[Change] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Merge:
+    """What a merge gave: its tree, the paths in conflict, and git's own words about each.
+
+    `commits` are base, ours and theirs, by whose ids the conflict markers name the sides.
+    """
+
+    commits: tuple[str, str, str]
+    tree: str
+    clean: bool
+    conflicts: tuple[str, ...]
+    messages: tuple[tuple[str, str, tuple[str, ...]], ...]
+
+
 class Repo:
     """A git repository: bare, or with a work tree."""
 
@@ -99,6 +113,21 @@ class Repo:
     def _execute(
         self, args: Iterable[str], stdin: IO[bytes] | None, env: Mapping[str, str] | None
     ) -> bytes:
+        status, out, err, command = self._raw(args, stdin, env)
+        if status != 0:
+            raise _error(command, err, self.path)
+        return out
+
+    def _attempt(self, args: Iterable[str]) -> tuple[int, bytes]:
+        """Run a command that answers by its exit status: 0 yes, 1 no, anything else is an error."""
+        status, out, err, command = self._raw(args, None, None)
+        if status not in (0, 1):
+            raise _error(command, err, self.path)
+        return status, out
+
+    def _raw(
+        self, args: Iterable[str], stdin: IO[bytes] | None, env: Mapping[str, str] | None
+    ) -> tuple[int, bytes, str, list[str]]:
         settings = [part for setting in _SETTINGS for part in ("-c", setting)]
         command = ["git", *settings, *args]
         status, out, err = self._git.execute(
@@ -110,9 +139,7 @@ class Repo:
             strip_newline_in_stdout=False,
             env={**_ENVIRONMENT, **(env or {})},
         )
-        if status != 0:
-            raise _error(command, err, self.path)
-        return out
+        return status, out, err, command
 
     # -- objects -----------------------------------------------------------------------------
 
@@ -180,6 +207,49 @@ class Repo:
             self.run("fast-import", "--quiet", "--force", f"--export-marks={marks}", stdin=stream)
             return _read_marks(marks, count)
 
+    def write_blobs(self, contents: Sequence[bytes]) -> list[str]:
+        """Write blobs in one pass; returns their ids."""
+        if not contents:
+            return []
+        with tempfile.TemporaryFile() as stream, _marks_file() as marks:
+            for number, data in enumerate(contents, 1):
+                stream.write(b"blob\nmark :%d\ndata %d\n%s\n" % (number, len(data), data))
+            stream.write(b"done\n")
+            stream.seek(0)
+            self.run("fast-import", "--quiet", f"--export-marks={marks}", stdin=stream)
+            return _read_marks(marks, len(contents))
+
+    @contextmanager
+    def scratch_index(self) -> Iterator[Index]:
+        """An index of its own that ends with the block: trees are made in it, no work tree needed."""
+        with tempfile.TemporaryDirectory() as folder:
+            yield Index(self, Path(folder) / "index")
+
+    def merge(self, base: str, ours: str, theirs: str) -> Merge:
+        """Merge two trees that came from a third, as git merges commits: renames are followed.
+
+        Conflicts are left in the files of the result, with the base between its own markers.
+        """
+        root = self.commit_tree(base)
+        sides = [self.commit_tree(tree, root) for tree in (ours, theirs)]
+        args = ["-c", "merge.conflictStyle=diff3", "merge-tree", "--write-tree", "-z", "--messages"]
+        status, out = self._attempt([*args, *sides])
+        return _read_merge(out, (root, sides[0], sides[1]), clean=status == 0)
+
+    def commit_tree(self, tree: str, *parents: str) -> str:
+        """A commit of a tree, with no word of who and when."""
+        author = {
+            f"GIT_{role}_{what}": value
+            for role in ("AUTHOR", "COMMITTER")
+            for what, value in (
+                ("NAME", "dspatch"),
+                ("EMAIL", "dspatch@localhost"),
+                ("DATE", f"{EPOCH} +0000"),
+            )
+        }
+        parent_args = [word for parent in parents for word in ("-p", parent)]
+        return self.run("commit-tree", "-m", "merging", *parent_args, tree, env=author)
+
     def set_ref(self, ref: str, oid: str) -> None:
         """Point a ref at an object."""
         self.run("update-ref", ref, oid)
@@ -210,6 +280,50 @@ class Repo:
         """Move the branch, the index and the work tree to a commit."""
         (self.path / ".git" / "index.lock").unlink(missing_ok=True)
         self.run("reset", "--quiet", "--hard", commit)
+
+
+class Index:
+    """An index outside any work tree, in which trees are made and diffs applied."""
+
+    def __init__(self, repo: Repo, path: Path) -> None:
+        self._repo = repo
+        self._env = {"GIT_INDEX_FILE": str(path)}
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Put files into the index by mode and blob."""
+        with tempfile.TemporaryFile() as stream:
+            for entry in entries:
+                line = f"{entry.mode} {entry.blob}\t{entry.path}\0"
+                stream.write(line.encode("utf-8", "surrogateescape"))
+            stream.seek(0)
+            self._repo.run("update-index", "-z", "--index-info", stdin=stream, env=self._env)
+
+    def apply(self, diff: str, *, context: int | None = None) -> None:
+        """Apply a diff, all of it or none; `context` lets hunks match on that many lines around.
+
+        Raises `GitError` with git's reason.
+        """
+        lines = [] if context is None else [f"-C{context}"]
+        with tempfile.TemporaryFile() as stream:
+            stream.write(diff.encode("utf-8", "surrogateescape"))
+            stream.seek(0)
+            self._repo.run(
+                "apply", "--cached", "--whitespace=nowarn", *lines, "-", stdin=stream, env=self._env
+            )
+
+    def tree(self) -> str:
+        """Write the index as a tree; returns its id."""
+        return self._repo.run("write-tree", env=self._env)
+
+    def entries(self) -> dict[str, Entry]:
+        """Every file of the index, by path."""
+        found = {}
+        listing = self._repo.run("ls-files", "--stage", "-z", env=self._env)
+        for record in listing.split("\0")[:-1]:
+            head, path = record.split("\t", 1)
+            mode, blob, _ = head.split(" ")
+            found[path] = Entry(path=path, mode=mode, blob=blob)
+        return found
 
 
 def init_bare(path: Path) -> Repo:
@@ -266,6 +380,26 @@ def _quoted(path: str) -> bytes:
         escaped = raw.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
         return b'"%s"' % escaped
     return raw
+
+
+def _read_merge(out: bytes, commits: tuple[str, str, str], *, clean: bool) -> Merge:
+    """The output of `git merge-tree -z`: a tree, the conflicted entries, then the messages."""
+    fields = out.decode("utf-8", "surrogateescape").split("\0")
+    end = fields.index("", 1)
+    conflicts = [field.partition("\t")[2] for field in fields[1:end]]
+    messages, rest = [], fields[end + 1 :]
+    while len(rest) > 2:
+        count = int(rest[0])
+        paths, (kind, text) = rest[1 : count + 1], rest[count + 1 : count + 3]
+        messages.append((kind, text.strip(), tuple(paths)))
+        rest = rest[count + 3 :]
+    return Merge(
+        commits=commits,
+        tree=fields[0],
+        clean=clean,
+        conflicts=tuple(dict.fromkeys(conflicts)),
+        messages=tuple(messages),
+    )
 
 
 @contextmanager
