@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
+from packaging.version import InvalidVersion, Version
+
 from dspatch import tomlfile
 from dspatch.errors import PinError, UnknownEngineError
 from dspatch.pins.types import Accepted, Target
@@ -29,7 +31,7 @@ class Engine:
     """What a pin of an engine is made from; `bases` maps a target to a project.
 
     `libraries` maps a target to the system libraries that its compiled members load, each with the
-    command that installs it.
+    command that installs it. `oldest` and `newest` bound the releases that patches are tried on.
     """
 
     name: str
@@ -41,6 +43,8 @@ class Engine:
     bases: Mapping[str, str]
     rules: tuple[StandingRule, ...]
     libraries: Mapping[str, Mapping[str, str]]
+    oldest: str | None
+    newest: str | None
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -84,8 +88,23 @@ def _engine(source: tomlfile.TomlFile, name: str, table: dict[str, Any]) -> Engi
         bases=bases,
         rules=tuple(_rule(source, name, bases, row) for row in rules),
         libraries=source.get(table, "libraries", dict, within=name, default={}),
+        oldest=_bound(source, table, name, "oldest"),
+        newest=_bound(source, table, name, "newest"),
         **text,
     )
+
+
+def _bound(
+    source: tomlfile.TomlFile, table: dict[str, Any], name: str, key: str
+) -> str | None:
+    if key not in table:
+        return None
+    value = source.get(table, key, str, within=name)
+    try:
+        Version(value)
+    except InvalidVersion:
+        raise source.fail(f"`{key}` is {value!r}; expected a version", key=key) from None
+    return value
 
 
 def _rule(

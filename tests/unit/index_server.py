@@ -31,6 +31,7 @@ class Served:
     status: int = 200
     pause: float = 0.0  # seconds between two halves
     redirect: bool = False
+    yanked: bool = False
     gets: int = 0
 
 
@@ -116,22 +117,26 @@ class _Handler(BaseHTTPRequestHandler):
         if served.status != 200:
             self.send_error(served.status)
             return
-        start = self._start(served)
-        self._deliver(served, served.data[start:], start)
+        wanted = self._wanted(served)
+        self._deliver(served, served.data[wanted], wanted if served.ranges else None)
 
-    def _start(self, served: Served) -> int:
-        wanted = self.headers.get("Range")
-        self.index.ranges.append(wanted or "")
-        if wanted is None or not served.ranges:
-            return 0
-        return int(wanted.removeprefix("bytes=").removesuffix("-"))
+    def _wanted(self, served: Served) -> slice:
+        asked = self.headers.get("Range")
+        self.index.ranges.append(asked or "")
+        if asked is None or not served.ranges:
+            return slice(0, None)
+        first, _, last = asked.removeprefix("bytes=").partition("-")
+        if not first:
+            return slice(max(0, len(served.data) - int(last)), None)
+        return slice(int(first), int(last) + 1 if last else None)
 
-    def _deliver(self, served: Served, data: bytes, start: int) -> None:
-        self.send_response(206 if start else 200)
+    def _deliver(self, served: Served, data: bytes, part: slice | None) -> None:
+        partial = part is not None and self.headers.get("Range") is not None
+        self.send_response(206 if partial else 200)
         self.send_header("Content-Length", str(len(data)))
-        if start:
-            total = len(served.data)
-            self.send_header("Content-Range", f"bytes {start}-{total - 1}/{total}")
+        if partial and part is not None:
+            last = part.start + len(data) - 1
+            self.send_header("Content-Range", f"bytes {part.start}-{last}/{len(served.data)}")
         self.end_headers()
         if served.cuts:
             self.wfile.write(data[: served.cuts.pop(0)])
@@ -167,7 +172,7 @@ def _json(index: Index, project: str, files: dict[str, Served]) -> tuple[str, st
             "hashes": {"sha256": sha256} if (sha256 := _sha256(index, served)) else {},
             "size": len(served.data) if served.size is None else served.size,
             "requires-python": ">=3.10",
-            "yanked": False,
+            "yanked": served.yanked,
         }
         for name, served in files.items()
     ]
