@@ -9,30 +9,37 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dspatch import diffs, edits, paths, render, treefiles
+from dspatch import batch, diffs, paths, render, treefiles
+from dspatch.bases import Bases
+from dspatch.batch import Result
 from dspatch.checkout import Checkout, cache_of
-from dspatch.errors import DspatchError, PatchConflictError
+from dspatch.errors import DspatchError, PatchConflictError, TemplateError
 from dspatch.files import write_atomically
-from dspatch.git import Change, NewCommit, Repo
-from dspatch.series import EditSpec, NewFile, Patch, Planned, Series, digest_of, holds
+from dspatch.git import NewCommit, Repo
+from dspatch.onto import Place
+from dspatch.series import Patch, Planned, Series, digest_of
+from dspatch.threeway import How
 from dspatch.traits import Traits
-from dspatch.treefiles import Files
 
 if TYPE_CHECKING:
     from dspatch.variants import Variant
 
 # The modules whose code decides what a patched tree looks like.
-_CODE = ("apply", "astfind", "diffs", "edits", "git", "render", "series", "traits")
+_CODE = (
+    "apply", "astfind", "batch", "diffs", "edits", "git", "onto", "patchfile", "render", "series",
+    "threeway", "traits", "treefiles",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class AppliedPatch:
-    """A patch as it was applied: its content by hash, its commit, and what it changed."""
+    """A patch as it was applied: its content by hash, its commit, how it came on, what it changed."""
 
     name: str
     subject: str
     sha256: str
     commit: str
+    how: How
     upstream: str
     paths: tuple[str, ...]
     statistics: Mapping[str, Any]
@@ -73,23 +80,96 @@ def apply_series(
 def _apply(
     series: Series, checkout: Checkout, target: str, variants: Sequence[Variant]
 ) -> PatchedTree:
-    files = treefiles.of_tree(checkout.repo, checkout.tree)
-    facts = Traits(series.traits, files.read)
-    plan = series.plan(facts, target, [variant.families for variant in variants])
-    context = render.Context(traits=facts, variants=variants)
-    chosen = [item.patch for item in plan if item.applies]
-    commits = _commits(series, chosen, files, context, checkout)
+    with checkout.repo.reading():
+        files = treefiles.of_tree(checkout.repo, checkout.tree)
+        facts = Traits(series.traits, files.read)
+        plan = series.plan(facts, target, [variant.families for variant in variants])
+        place = place_of(series, checkout, facts, target=target, variants=variants)
+        chosen = [item.patch for item in plan if item.applies]
+        results = list(batch.changes_of(chosen, files, place))
+    failed = [result for result in results if result.error is not None]
+    if failed:
+        raise _conflict(checkout, failed, results)
+    done = [result for result in results if _how(result) != "upstream"]
+    ids = _write(checkout, done)
+    head = ids[-1] if ids else checkout.commit
+    return PatchedTree(
+        checkout=checkout,
+        commit=head,
+        tree=checkout.repo.resolve(f"{head}^{{tree}}") or "",
+        plan=tuple(_settled(item, results) for item in plan),
+        patches=_applied_patches(series, checkout.repo, done, ids),
+    )
+
+
+def place_of(
+    series: Series,
+    checkout: Checkout,
+    facts: Traits,
+    *,
+    target: str,
+    variants: Sequence[Variant],
+) -> Place:
+    """A checkout as the place where patches of a series are put."""
+    bases = Bases(series=series, target=target, variants=variants)
+    return Place(
+        engine=checkout.engine,
+        rev=checkout.rev,
+        commit=checkout.commit,
+        repo=checkout.repo,
+        context=render.Context(traits=facts, variants=variants),
+        provide=lambda patch, form: bases.provide(patch, form, checkout.repo),
+        base_paths=lambda patch, form: bases.paths(form, checkout.repo),
+    )
+
+
+def _how(result: Result) -> How:
+    assert result.outcome is not None
+    return result.outcome.how
+
+
+def _write(checkout: Checkout, results: Sequence[Result]) -> list[str]:
+    """One commit a patch; a ref of its own keeps them for as long as somebody may want this tree."""
+    commits = [
+        NewCommit(
+            message=result.patch.message, changes=tuple(changes[path] for path in sorted(changes))
+        )
+        for result in results
+        if result.outcome is not None and (changes := result.outcome.changes) is not None
+    ]
     with cache_of(checkout.engine) as repo:
         ids = repo.write_commits("refs/applying", checkout.commit, commits) if commits else []
         head = ids[-1] if ids else checkout.commit
-        tree = repo.resolve(f"{head}^{{tree}}") or ""
-        # A ref of its own keeps the commits alive for as long as somebody may want this tree.
         repo.set_ref(f"refs/patched/{head}", head)
-    applied = tuple(
-        _applied(series, repo, patch, oid, commit)
-        for patch, oid, commit in zip(chosen, ids, commits, strict=True)
+    return ids
+
+
+def _settled(item: Planned, results: Sequence[Result]) -> Planned:
+    """A planned patch after the series was tried: one that upstream has already leaves it."""
+    for result in results:
+        if result.patch is item.patch and _how(result) == "upstream":
+            why = "upstream has it already; its diff merges to no change"
+            return Planned(patch=item.patch, status="upstream", why=why)
+    return item
+
+
+def _applied_patches(
+    series: Series, repo: Repo, results: Sequence[Result], ids: Sequence[str]
+) -> tuple[AppliedPatch, ...]:
+    texts = repo.diffs(ids) if ids else []
+    return tuple(
+        AppliedPatch(
+            name=result.patch.name,
+            subject=result.patch.subject,
+            sha256=series.patch_digest(result.patch),
+            commit=oid,
+            how=_how(result),
+            upstream=result.patch.upstream,
+            paths=tuple(sorted(result.outcome.changes if result.outcome else ())),
+            statistics=diffs.statistics(text),
+        )
+        for result, oid, text in zip(results, ids, texts, strict=True)
     )
-    return PatchedTree(checkout=checkout, commit=head, tree=tree, plan=plan, patches=applied)
 
 
 def _inputs(series: Series, checkout: Checkout, target: str, variants: Sequence[Variant]) -> str:
@@ -133,101 +213,22 @@ def _recall(memory: Path, series: Series, checkout: Checkout) -> PatchedTree | N
     )
 
 
-def _applied(series: Series, repo: Repo, patch: Patch, oid: str, commit: NewCommit) -> AppliedPatch:
-    return AppliedPatch(
-        name=patch.name,
-        subject=patch.subject,
-        sha256=series.patch_digest(patch),
-        commit=oid,
-        upstream=patch.upstream,
-        paths=tuple(change.path for change in commit.changes),
-        statistics=diffs.statistics(repo.diff(f"{oid}^", oid)),
-    )
-
-
-def _commits(
-    series: Series,
-    patches: Sequence[Patch],
-    files: Files,
-    context: render.Context,
-    checkout: Checkout,
-) -> list[NewCommit]:
-    commits: list[NewCommit] = []
-    failures: list[tuple[Patch, DspatchError]] = []
-    for patch in patches:
-        try:
-            changes = _changes(series, patch, files, context)
-        except DspatchError as error:
-            failures.append((patch, error))
-            continue
-        files = files.with_changes(changes)
-        ordered = tuple(changes[path] for path in sorted(changes))
-        commits.append(NewCommit(message=patch.message, changes=ordered))
-    if failures:
-        raise _conflict(checkout, failures)
-    return commits
-
-
-def _conflict(checkout: Checkout, failures: Sequence[tuple[Patch, DspatchError]]) -> DspatchError:
-    if len({type(error) for _, error in failures}) == 1 and failures[0][1].exit_code == 32:
-        return failures[0][1]
-    names = ", ".join(patch.name for patch, _ in failures)
-    details = "\n        ".join(
-        f"{patch.name}: {error.what}" + (f" ({error.why})" if error.why else "")
-        for patch, error in failures
-    )
+def _conflict(
+    checkout: Checkout, failed: Sequence[Result], results: Sequence[Result]
+) -> DspatchError:
+    errors = [(result.patch, result.error) for result in failed if result.error is not None]
+    if all(error.exit_code == TemplateError.exit_code for _, error in errors):
+        return errors[0][1]
+    names = ", ".join(patch.name for patch, _ in errors)
+    details = "\n        ".join(_detail(patch, error) for patch, error in errors)
+    rest = len(results) - len(failed)
+    others = f"\n        the other {rest} would apply without them" if rest else ""
     return PatchConflictError(
         f"{checkout.engine} {checkout.rev}: {names} cannot be applied, so nothing was.",
-        why=details,
-        next=f"dspatch patch show {failures[0][0].name}",
+        why=details + others,
+        next=f"dspatch patch show {errors[0][0].name}",
     )
 
 
-def _changes(
-    series: Series, patch: Patch, files: Files, context: render.Context
-) -> dict[str, Change]:
-    """What one patch does to the tree as the patches before it left it."""
-    changes: dict[str, Change] = {}
-    for new in patch.files:
-        if holds(new.when, context.traits) is None:
-            changes[new.path] = _new_file(series, new, files, context)
-    for spec in patch.edits:
-        if holds(spec.when, context.traits) is None:
-            changes[spec.file] = _edited(series, patch, spec, files.with_changes(changes), context)
-    return changes
-
-
-def _new_file(series: Series, new: NewFile, files: Files, context: render.Context) -> Change:
-    if files.read(new.path) is not None:
-        raise PatchConflictError(
-            f"{new.path} is there already.",
-            why="a patch renders files that upstream does not have; an edit changes those it has",
-        )
-    return Change(path=new.path, data=render.render_file(series.templates, new.template, context))
-
-
-def _edited(
-    series: Series, patch: Patch, spec: EditSpec, files: Files, context: render.Context
-) -> Change:
-    source = files.read(spec.file)
-    if source is None:
-        raise PatchConflictError(
-            f"{spec.file} does not exist.", why=_nearest_file(spec.file, files)
-        )
-    where = str(Path(patch.name) / "patch.toml")
-    edit = edits.Edit(
-        file=spec.file,
-        verb=spec.verb,
-        symbol=spec.symbol,
-        find=spec.find,
-        text=render.render_text(series.templates, where, spec.text, context),
-    )
-    return Change(path=spec.file, data=edits.apply_edit(source, edit), mode=files.mode(spec.file))
-
-
-def _nearest_file(path: str, files: Files) -> str:
-    name = Path(path).name
-    same = [p for p in files.paths() if Path(p).name == name and p.endswith(".py")]
-    return (
-        f"nearest found: {', '.join(sorted(same)[:3])}" if same else "no file of that name is there"
-    )
+def _detail(patch: Patch, error: DspatchError) -> str:
+    return f"{patch.name}: {error.what}" + (f" ({error.why})" if error.why else "")

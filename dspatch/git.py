@@ -92,6 +92,7 @@ class Repo:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._readers = 0
 
     @cached_property
     def _git(self) -> Git:
@@ -170,22 +171,39 @@ class Repo:
         return found
 
     def blob(self, oid: str) -> bytes:
-        """The bytes of a blob."""
+        """The bytes of a blob; many of them come cheaper inside `reading`."""
+        if self._readers:
+            return bytes(self._git.get_object_data(oid)[3])
         return self._execute(["cat-file", "blob", oid], None, None)
 
     @contextmanager
     def reading(self) -> Iterator[Callable[[str], bytes]]:
         """A reader of many blobs by id, through one `git cat-file --batch` that ends with the block."""
+        self._readers += 1
         try:
-            yield lambda oid: bytes(self._git.get_object_data(oid)[3])
+            yield self.blob
         finally:
-            self._git.clear_cache()
+            self._readers -= 1
+            if not self._readers:
+                self._git.clear_cache()
 
     def diff(self, old: str, new: str) -> str:
         """The diff of two trees as `git am` and `git apply` take it."""
         options = ["-p", "-r", "--binary", "--full-index", "--find-renames"]
         out = self._execute(["diff-tree", *options, old, new], None, None)
         return out.decode("utf-8", "surrogateescape")
+
+    def diffs(self, commits: Sequence[str]) -> list[str]:
+        """The diffs of commits against their parents, from one process."""
+        options = ["-p", "-r", "--binary", "--full-index", "--find-renames", "--always"]
+        with tempfile.TemporaryFile() as stream:
+            stream.write("".join(f"{commit}\n" for commit in commits).encode())
+            stream.seek(0)
+            out = self._execute(["diff-tree", "--stdin", *options], stream, None)
+        text = out.decode("utf-8", "surrogateescape")
+        starts = [text.index(f"{commit}\n") for commit in commits]
+        ends = [*starts[1:], len(text)]
+        return [text[a:b].partition("\n")[2] for a, b in zip(starts, ends, strict=True)]
 
     def changed_paths(self, old: str, new: str) -> tuple[str, ...]:
         """The paths that differ between two trees."""

@@ -30,3 +30,19 @@ def cache() -> Path:
 def work() -> Path:
     """The folder of the jobs, `dspatch-work` in the current folder. `DSPATCH_WORK` moves it."""
     return Path(os.environ.get("DSPATCH_WORK", "dspatch-work")).expanduser().resolve()
+
+
+def own_patches() -> Path:
+    """The user's own patches, a folder an engine, among the jobs. `DSPATCH_PATCHES` moves it."""
+    given = os.environ.get("DSPATCH_PATCHES")
+    return Path(given).expanduser().resolve() if given else work() / "patches"
+
+
+def own_templates() -> Path:
+    """The templates of the user's own patches: the folder `templates` beside them."""
+    return own_patches().parent / "templates"
+
+
+def is_installed(folder: Path) -> bool:
+    """Whether a folder is part of the installed package, where nothing of the user's belongs."""
+    return folder.resolve().is_relative_to(PACKAGE)

@@ -6,70 +6,24 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from pathlib import Path
+from typing import Literal, TypeVar
 
-from dspatch import astfind, tomlfile, traits
-from dspatch.edits import VERBS, Verb
+from dspatch import patchfile, paths, traits
 from dspatch.errors import PatchFormatError, UnknownEngineError
+from dspatch.patchfile import TARGETS, EditSpec, Form, NewFile, Patch, holds
 from dspatch.traits import Trait, Traits
 
-TARGETS = ("cpu", "cuda")
-Status = Literal["applies", "not needed", "other target", "other variant"]
+__all__ = [
+    "TARGETS", "EditSpec", "Form", "Layer", "NewFile", "Patch", "Planned", "Series", "digest_of",
+    "holds", "layered", "load",
+]  # fmt: skip
 
-_PATCH_KEYS = (
-    "subject", "reason", "upstream", "drop-when", "targets", "needs", "families",
-    "reference-ops", "file", "edit",
-)  # fmt: skip
-_FILE_KEYS = ("path", "template", "when")
-_EDIT_KEYS = ("file", "symbol", "verb", "find", "text", "when")
+T = TypeVar("T")
+Status = Literal["applies", "not needed", "other target", "other variant", "upstream", "left out"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class NewFile:
-    """A file that a patch renders: where it goes, and from which template."""
-
-    path: str
-    template: str
-    when: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class EditSpec:
-    """A semantic edit whose text is not yet rendered."""
-
-    file: str
-    symbol: str | None
-    verb: Verb
-    find: str | None
-    text: str
-    when: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Patch:
-    """One change with one reason."""
-
-    name: str
-    folder: Path
-    subject: str
-    reason: str
-    upstream: str
-    drop_when: str
-    targets: tuple[str, ...]
-    needs: tuple[str, ...]
-    families: tuple[str, ...]
-    reference_ops: tuple[str, ...]
-    files: tuple[NewFile, ...]
-    edits: tuple[EditSpec, ...]
-
-    @property
-    def message(self) -> str:
-        """The commit message: subject, reason, and where the patch stands with upstream."""
-        return (
-            f"{self.subject}\n\n{self.reason.strip()}\n\n"
-            f"Patch: {self.name}\nUpstream: {self.upstream}\nDrop-when: {self.drop_when}\n"
-        )
+# Generated from the rest of the folder, so no part of what a patch is.
+_DERIVED = ("golden/", "__pycache__/")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +41,24 @@ class Planned:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Layer:
+    """A folder of patches of one engine, with its templates; `left_out` are patches of other layers."""
+
+    folder: Path
+    templates: Path
+    shipped: bool
+    names: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Series:
-    """The ordered patches of one engine, with the traits and templates they rest on."""
+    """The ordered patches of one engine, with the traits they rest on: what ships, then the user's own."""
 
     engine: str
     patches: tuple[Patch, ...]
     traits: Mapping[str, Trait]
-    folder: Path
-    templates: Path
+    layers: tuple[Layer, ...]
 
     def patch(self, name: str) -> Patch:
         """The patch of a name. Raises `PatchFormatError` when there is none."""
@@ -107,211 +71,168 @@ class Series:
             next=f"dspatch patch list --engine {self.engine}",
         )
 
+    @property
+    def left_out(self) -> frozenset[str]:
+        """The shipped patches that the user's own series leaves out."""
+        return frozenset(name for layer in self.layers for name in layer.left_out)
+
     @cached_property
     def digest(self) -> str:
         """sha256 of everything a rendering depends on: series, patches, traits, templates."""
-        return digest_of([self.folder, self.templates])
+        return digest_of(
+            [path for layer in self.layers for path in (layer.folder, layer.templates)]
+        )
 
     def patch_digest(self, patch: Patch) -> str:
         """sha256 of one patch: its folder and the templates it names."""
-        return digest_of([patch.folder, *(self.templates / file.template for file in patch.files)])
+        return digest_of([patch.folder, *(patch.templates / file.template for file in patch.files)])
 
     def plan(
         self, facts: Traits, target: str, families: Iterable[frozenset[str]]
     ) -> tuple[Planned, ...]:
         """Which patches apply to a checkout, for a target and the families of the job's variants."""
         wanted = list(families)
-        return tuple(_planned(patch, facts, target, wanted) for patch in self.patches)
+        return tuple(self._planned(patch, facts, target, wanted) for patch in self.patches)
+
+    def _planned(
+        self, patch: Patch, facts: Traits, target: str, families: Sequence[frozenset[str]]
+    ) -> Planned:
+        if patch.name in self.left_out:
+            why = "your own series leaves it out"
+            return Planned(patch=patch, status="left out", why=why)
+        if target not in patch.targets:
+            why = f"for {', '.join(patch.targets)}"
+            return Planned(patch=patch, status="other target", why=why)
+        if patch.families and not any(set(patch.families) <= have for have in families):
+            why = f"no variant of the job is {' and '.join(patch.families)}"
+            return Planned(patch=patch, status="other variant", why=why)
+        missing = holds(patch.needs, facts)
+        if missing is not None:
+            what = facts.definitions[missing.removeprefix("!")].what
+            absent = "this checkout has: " if missing.startswith("!") else "not in this checkout: "
+            return Planned(patch=patch, status="not needed", why=absent + what)
+        return Planned(patch=patch, status="applies", why="")
 
 
-def load(engine: str, patches: Path, templates: Path) -> Series:
-    """Read the series of an engine; raises `PatchFormatError` with file and line."""
-    folder = patches / engine
-    if not (folder / "series").is_file():
+def load(engine: str, patches: Path, templates: Path, *, shipped: bool = True) -> Series:
+    """Read one layer as a series; raises `PatchFormatError` with file and line."""
+    return _joined(engine, [_layer(patches / engine, templates / engine, shipped)])
+
+
+def layered(engine: str) -> Series:
+    """The series that ships with dspatch, then the user's own.
+
+    Raises `PatchFormatError`, and `UnknownEngineError` when neither has the engine.
+    """
+    shipped, own = paths.data("patches") / engine, paths.own_patches() / engine
+    layers = []
+    if (shipped / "series").is_file():
+        layers.append(_layer(shipped, paths.data("templates") / engine, shipped=True))
+    if (own / "series").is_file() and own.resolve() != shipped.resolve():
+        layers.append(_layer(own, paths.own_templates() / engine, shipped=False))
+    if not layers:
         raise UnknownEngineError(
-            f"there is no patch series for `{engine}`.", why=f"{folder / 'series'} does not exist"
+            f"there is no patch series for `{engine}`.",
+            why=f"neither {shipped / 'series'} nor {own / 'series'} exists",
+            next=f"dspatch patch new NAME --engine {engine}",
         )
-    known = traits.load(folder / "traits.toml")
-    names = _names(folder)
-    return Series(
-        engine=engine,
-        patches=tuple(_load_patch(folder / name, known, templates / engine) for name in names),
-        traits=known,
-        folder=folder,
-        templates=templates / engine,
-    )
+    return _joined(engine, layers)
 
 
 def digest_of(paths: Sequence[Path]) -> str:
-    """sha256 over the names and bytes of files and folders, in a fixed order."""
+    """sha256 over the names and bytes of files and folders, in a fixed order; no folder is empty."""
     total = hashlib.sha256()
     for root in paths:
-        files = sorted(p for p in root.rglob("*") if p.is_file()) if root.is_dir() else [root]
+        files = [root]
+        if root.is_dir() or not root.exists():
+            files = sorted(p for p in root.rglob("*") if p.is_file())
         for path in files:
             name = path.relative_to(root).as_posix() if root.is_dir() else path.name
-            if "__pycache__" in name:
+            if any(part in name for part in _DERIVED):
                 continue
             data = path.read_bytes()
             total.update(f"{name}\0{len(data)}\0".encode() + data)
     return total.hexdigest()
 
 
-def _names(folder: Path) -> list[str]:
+def _joined(engine: str, layers: Sequence[Layer]) -> Series:
+    known: dict[str, Trait] = {}
+    patches: dict[str, Patch] = {}
+    for layer in layers:
+        table = layer.folder / "traits.toml"
+        if layer.shipped or table.exists():
+            _join(known, traits.load(table), f"{table}: trait")
+        loaded = {
+            name: patchfile.load(layer.folder / name, known, layer.templates, shipped=layer.shipped)
+            for name in layer.names
+        }
+        _check_left_out(layer, patches)
+        _join(patches, loaded, f"{layer.folder / 'series'}: patch")
+    return Series(
+        engine=engine, patches=tuple(patches.values()), traits=known, layers=tuple(layers)
+    )
+
+
+def _join(into: dict[str, T], more: Mapping[str, T], what: str) -> None:
+    for name in more:
+        if name in into:
+            raise PatchFormatError(
+                f"{what} `{name}` has the name of one that ships with dspatch.",
+                next="give it a name of its own",
+            )
+    into.update(more)
+
+
+def _check_left_out(layer: Layer, patches: Mapping[str, Patch]) -> None:
+    for name in layer.left_out:
+        if name not in patches:
+            raise PatchFormatError(
+                f"{layer.folder / 'series'}: `!{name}` leaves out a patch that does not ship.",
+                why=f"patches that ship: {', '.join(patches) or 'none'}",
+                next="remove the line",
+            )
+
+
+def _layer(folder: Path, templates: Path, shipped: bool) -> Layer:
     path = folder / "series"
+    if not path.is_file():
+        raise UnknownEngineError(
+            f"there is no patch series for `{folder.name}`.", why=f"{path} does not exist"
+        )
     names: list[str] = []
+    left_out: list[str] = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         name = line.split("#", 1)[0].strip()
-        if not name:
-            continue
-        if name in names:
-            raise PatchFormatError(f"{path}, line {number}: `{name}` is listed twice.")
-        if not (folder / name / "patch.toml").is_file():
-            raise PatchFormatError(
-                f"{path}, line {number}: there is no {name}/patch.toml.",
-                next="remove the line or add the patch",
-            )
-        names.append(name)
-    present = {p.parent.name for p in folder.glob("*/patch.toml")}
+        if name.startswith("!"):
+            left_out.append(name.removeprefix("!").strip())
+        elif name:
+            _check_listed(path, number, name, names)
+            names.append(name)
+    _check_all_listed(path, names)
+    return Layer(
+        folder=folder,
+        templates=templates,
+        shipped=shipped,
+        names=tuple(names),
+        left_out=tuple(left_out),
+    )
+
+
+def _check_listed(path: Path, number: int, name: str, names: Sequence[str]) -> None:
+    if name in names:
+        raise PatchFormatError(f"{path}, line {number}: `{name}` is listed twice.")
+    if not (path.parent / name / "patch.toml").is_file():
+        raise PatchFormatError(
+            f"{path}, line {number}: there is no {name}/patch.toml.",
+            next="remove the line or add the patch",
+        )
+
+
+def _check_all_listed(path: Path, names: Sequence[str]) -> None:
+    present = {p.parent.name for p in path.parent.glob("*/patch.toml")}
     for name in sorted(present - set(names)):
         raise PatchFormatError(
             f"{path}: patch `{name}` is not listed.",
             why="a patch that the series does not name would never be applied",
             next="add its line, or remove its folder",
         )
-    return names
-
-
-def _load_patch(folder: Path, known: Mapping[str, Trait], templates: Path) -> Patch:
-    source = tomlfile.load(folder / "patch.toml", PatchFormatError)
-    table = source.data
-    source.check_keys(table, _PATCH_KEYS)
-    _check_upstream(source, source.get(table, "upstream", str))
-    targets = source.strings(table, "targets")
-    if not targets or set(targets) - set(TARGETS):
-        raise source.fail(f"`targets` must be one or more of {', '.join(TARGETS)}", key="targets")
-    files = tuple(_new_file(source, item, known, templates) for item in _tables(source, "file"))
-    edits = tuple(_edit(source, item, known) for item in _tables(source, "edit"))
-    if not files and not edits:
-        raise source.fail("a patch needs at least one [[file]] or [[edit]]")
-    return Patch(
-        name=folder.name,
-        folder=folder,
-        subject=_text(source, "subject"),
-        reason=_text(source, "reason"),
-        upstream=source.get(table, "upstream", str),
-        drop_when=_text(source, "drop-when"),
-        targets=targets,
-        needs=_known_traits(source, table, "needs", known),
-        families=source.strings(table, "families"),
-        reference_ops=source.strings(table, "reference-ops"),
-        files=files,
-        edits=edits,
-    )
-
-
-def _text(source: tomlfile.TomlFile, key: str) -> str:
-    value = source.get(source.data, key, str)
-    if not value.strip():
-        raise source.fail(f"`{key}` must say something", key=key)
-    return value
-
-
-def _check_upstream(source: tomlfile.TomlFile, value: str) -> None:
-    never = value.startswith("never:") and len(value) > len("never: x")
-    if not value.startswith("https://") and not never:
-        raise source.fail("`upstream` must be an https link or `never: why`", key="upstream")
-
-
-def _tables(source: tomlfile.TomlFile, key: str) -> list[dict[str, Any]]:
-    items = source.get(source.data, key, list, default=[])
-    if not all(isinstance(item, dict) for item in items):
-        raise source.fail(f"`{key}` must be tables, written [[{key}]]", key=key)
-    return items
-
-
-def _known_traits(
-    source: tomlfile.TomlFile, table: Mapping[str, Any], key: str, known: Mapping[str, Trait]
-) -> tuple[str, ...]:
-    names = source.strings(table, key)
-    for name in names:
-        if name.removeprefix("!") not in known:
-            raise source.fail(f"`{name}` is no trait of traits.toml", key=key)
-    return names
-
-
-def _path(source: tomlfile.TomlFile, item: Mapping[str, Any], key: str, within: str) -> str:
-    value = source.get(item, key, str, within=within)
-    path = PurePosixPath(value)
-    if path.is_absolute() or ".." in path.parts or not value:
-        raise source.fail(
-            f"`{key}` must be a path inside the tree, not {value!r}", key=key, within=within
-        )
-    return value
-
-
-def _new_file(
-    source: tomlfile.TomlFile, item: dict[str, Any], known: Mapping[str, Trait], templates: Path
-) -> NewFile:
-    source.check_keys(item, _FILE_KEYS, within="file")
-    template = _path(source, item, "template", "file")
-    if not (templates / template).is_file():
-        raise source.fail(f"template {template} does not exist", key="template", within="file")
-    return NewFile(
-        path=_path(source, item, "path", "file"),
-        template=template,
-        when=_known_traits(source, item, "when", known),
-    )
-
-
-def _edit(source: tomlfile.TomlFile, item: dict[str, Any], known: Mapping[str, Trait]) -> EditSpec:
-    source.check_keys(item, _EDIT_KEYS, within="edit")
-    verb = source.get(item, "verb", str, within="edit")
-    if verb not in VERBS:
-        raise source.fail(
-            f"`verb` must be one of {', '.join(VERBS)}, not {verb!r}", key="verb", within="edit"
-        )
-    find = item.get("find")
-    if (find is None) != (verb == "append"):
-        raise source.fail(
-            f"an edit `{verb}` {'takes no' if find else 'needs a'} `find`", within="edit"
-        )
-    if find is not None:
-        try:
-            astfind.pattern(source.get(item, "find", str, within="edit"))
-        except SyntaxError as error:
-            raise source.fail(
-                f"`find` is not Python: {error.msg}", key="find", within="edit"
-            ) from None
-    return EditSpec(
-        file=_path(source, item, "file", "edit"),
-        symbol=item.get("symbol"),
-        verb=verb,
-        find=find,
-        text=source.get(item, "text", str, within="edit"),
-        when=_known_traits(source, item, "when", known),
-    )
-
-
-def holds(names: Iterable[str], facts: Traits) -> str | None:
-    """The first trait that does not hold, or `None`; `!name` asks for a trait to be absent."""
-    for name in names:
-        wanted = not name.startswith("!")
-        if bool(facts.get_or_none(name.removeprefix("!"))) != wanted:
-            return name
-    return None
-
-
-def _planned(
-    patch: Patch, facts: Traits, target: str, families: Sequence[frozenset[str]]
-) -> Planned:
-    if target not in patch.targets:
-        return Planned(patch=patch, status="other target", why=f"for {', '.join(patch.targets)}")
-    if patch.families and not any(set(patch.families) <= have for have in families):
-        why = f"no variant of the job is {' and '.join(patch.families)}"
-        return Planned(patch=patch, status="other variant", why=why)
-    missing = holds(patch.needs, facts)
-    if missing is not None:
-        what = facts.definitions[missing.removeprefix("!")].what
-        absent = "this checkout has: " if missing.startswith("!") else "not in this checkout: "
-        return Planned(patch=patch, status="not needed", why=absent + what)
-    return Planned(patch=patch, status="applies", why="")

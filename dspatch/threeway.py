@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Literal
@@ -66,15 +66,15 @@ def apply_diff(
     *,
     context: int | None = None,
     provide: Callable[[], bool] | None = None,
-    base_paths: Iterable[str] = (),
+    base_paths: Callable[[], Collection[str]] = lambda: (),
     labels: Labels | None = None,
 ) -> Outcome:
     """What `diff` does to `files`; nothing but objects of `repo` is written.
 
     Strictly, when every hunk's lines stand in exactly one place; else three-way from the blobs
     that the diff was made on, which `provide` may fetch (it says whether it did); else, only when
-    `context` is given, with so few lines around each hunk. `base_paths` are those of the tree
-    that the diff was made on: with them a file renamed since is found.
+    `context` is given, with so few lines around each hunk. `base_paths` gives the paths of the
+    tree that the diff was made on: with them a file that got another name since is found.
 
     Raises `MergeConflictError` and `DiffFormatError`.
     """
@@ -232,7 +232,11 @@ def _lacking(repo: Repo, parts: Sequence[FileDiff]) -> list[Conflict]:
 
 
 def _merged(
-    repo: Repo, parts: Sequence[FileDiff], files: Files, base_paths: Iterable[str], labels: Labels
+    repo: Repo,
+    parts: Sequence[FileDiff],
+    files: Files,
+    base_paths: Callable[[], Collection[str]],
+    labels: Labels,
 ) -> Outcome:
     with repo.scratch_index() as index:
         base, theirs = _base_and_theirs(repo, index, parts)
@@ -265,11 +269,15 @@ def _base_and_theirs(repo: Repo, index: Index, parts: Sequence[FileDiff]) -> tup
 
 
 def _ours(
-    repo: Repo, parts: Sequence[FileDiff], files: Files, base_paths: Iterable[str]
+    repo: Repo,
+    parts: Sequence[FileDiff],
+    files: Files,
+    base_paths: Callable[[], Collection[str]],
 ) -> dict[str, Entry]:
     paths = [path for part in parts for path in sorted(part.paths)]
     gone = [part.old_path for part in parts if part.old_path and not files.has(part.old_path)]
-    return entries(repo, files, [*paths, *_rename_candidates(gone, files, set(base_paths))])
+    candidates = _rename_candidates(gone, files, set(base_paths())) if gone else []
+    return entries(repo, files, [*paths, *candidates])
 
 
 def _rename_candidates(gone: Sequence[str], files: Files, base_paths: set[str]) -> list[str]:
@@ -277,8 +285,6 @@ def _rename_candidates(gone: Sequence[str], files: Files, base_paths: set[str]) 
 
     Files of the same name; and, where the base's paths are known, every new file of that kind.
     """
-    if not gone:
-        return []
     names = {PurePosixPath(path).name for path in gone} - {"__init__.py"}
     kinds = {PurePosixPath(path).suffix for path in gone}
     fresh = set(files.paths()) - base_paths

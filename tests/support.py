@@ -179,3 +179,24 @@ def shared_cache() -> Path:
 def dedent(text: str) -> str:
     """A triple-quoted block without its indentation."""
     return textwrap.dedent(text).lstrip("\n")
+
+
+FORM_PATCH = """\
+subject = "{name}"
+reason = "A change that is held as a diff."
+upstream = "never: a test"
+drop-when = "the test is gone"
+targets = ["cpu"]
+"""
+
+
+def form_patch(root: Path, name: str, forms: dict[str, str], extra: str = "") -> None:
+    """Add a patch of the mini engine that is held as diffs, each made on one revision."""
+    folder = root / "patches" / "mini" / name
+    folder.mkdir(parents=True)
+    (folder / "patch.toml").write_text(FORM_PATCH.format(name=name) + extra)
+    for rev, diff in forms.items():
+        (folder / f"{rev}.diff").write_bytes(diff.encode("utf-8", "surrogateescape"))
+    series = folder.parent / "series"
+    series.write_text((series.read_text() if series.exists() else "") + f"{name}\n")
+    (folder.parent / "traits.toml").touch()

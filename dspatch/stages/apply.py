@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dspatch import apply, checkout, paths, receipt, series, worktree
+from dspatch import apply, checkout, receipt, series, worktree
 from dspatch.apply import PatchedTree
 from dspatch.checkout import Checkout, cache_of
 from dspatch.console import Console
@@ -45,8 +45,8 @@ def compute(request: Request, console: Console) -> tuple[Resolved, PatchedTree]:
 
 
 def load_series(engine: str) -> series.Series:
-    """The series that ships with dspatch."""
-    return series.load(engine, paths.data("patches"), paths.data("templates"))
+    """The series that ships with dspatch, then the user's own."""
+    return series.layered(engine)
 
 
 def run(request: Request, console: Console, *, discard_edits: bool = False) -> Applied:

@@ -11,8 +11,8 @@ from dspatch import paths, series
 
 VERSION = re.compile(r"\bv?\d+\.\d+\.\d+(\.post\d+)?\b")
 SHIPPED = series.load("vllm", paths.data("patches"), paths.data("templates"))
-TEMPLATES = sorted(SHIPPED.templates.rglob("*.j2"))
-NAMES = [path.relative_to(SHIPPED.templates).as_posix() for path in TEMPLATES]
+TEMPLATES = sorted(SHIPPED.layers[0].templates.rglob("*.j2"))
+NAMES = [path.relative_to(SHIPPED.layers[0].templates).as_posix() for path in TEMPLATES]
 
 
 def version_literals(text: str) -> list[str]:
@@ -33,7 +33,7 @@ def test_templates_ask_traits_not_versions(template: Path) -> None:
 
 
 def test_traits_ask_the_source_not_versions() -> None:
-    assert not version_literals((SHIPPED.folder / "traits.toml").read_text())
+    assert not version_literals((SHIPPED.layers[0].folder / "traits.toml").read_text())
 
 
 @pytest.mark.parametrize("patch", SHIPPED.patches, ids=lambda patch: patch.name)
@@ -50,7 +50,7 @@ def test_every_trait_and_every_template_is_used() -> None:
         asked |= {n.removeprefix("!") for part in (*patch.files, *patch.edits) for n in part.when}
     text = "".join(path.read_text() for path in TEMPLATES)
     text += "".join(edit.text for patch in SHIPPED.patches for edit in patch.edits)
-    text += (SHIPPED.folder / "traits.toml").read_text()
+    text += (SHIPPED.layers[0].folder / "traits.toml").read_text()
     for name in SHIPPED.traits:
         used = name in asked or f"traits.{name}" in text or f'trait = "{name}"' in text
         assert used, name
@@ -62,5 +62,7 @@ def test_every_trait_and_every_template_is_used() -> None:
 def test_reference_twins_are_behind_one_switch() -> None:
     for patch in SHIPPED.patches:
         if patch.reference_ops:
-            text = "".join((SHIPPED.templates / f.template).read_text() for f in patch.files)
+            text = "".join(
+                (SHIPPED.layers[0].templates / f.template).read_text() for f in patch.files
+            )
             assert "DSPATCH_REFERENCE_OPS" in text, patch.name

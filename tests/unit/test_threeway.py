@@ -119,7 +119,7 @@ def test_a_rename_to_another_name_is_found_with_the_paths_of_the_base(bench: Ben
     onto = {"rotary/base.py": text((2, "theirs\n")), "other.py": b"x\n"}
     with pytest.raises(MergeConflictError, match=r"rope\.py"):
         bench.apply(diff, onto)
-    done = bench.apply(diff, onto, base_paths=["rope.py", "other.py"])
+    done = bench.apply(diff, onto, base_paths=lambda: ["rope.py", "other.py"])
     assert done.moved == {"rope.py": "rotary/base.py"}
 
 

@@ -1,0 +1,299 @@
+"""One patch folder in: `patch.toml` and the forms beside it, read with errors that name file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from dspatch import astfind, tomlfile
+from dspatch.edits import VERBS, Verb
+from dspatch.errors import PatchFormatError
+from dspatch.traits import Trait, Traits
+
+TARGETS = ("cpu", "cuda")
+FORM_SUFFIX = ".diff"
+
+_PATCH_KEYS = (
+    "subject", "reason", "upstream", "drop-when", "targets", "needs", "families", "reference-ops",
+    "written-for", "fuzz", "waive", "upstream-test", "numbers", "file", "edit",
+)  # fmt: skip
+_FILE_KEYS = ("path", "template", "when")
+_EDIT_KEYS = ("file", "symbol", "verb", "find", "text", "when")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewFile:
+    """A file that a patch renders: where it goes, and from which template."""
+
+    path: str
+    template: str
+    when: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EditSpec:
+    """A semantic edit whose text is not yet rendered."""
+
+    file: str
+    symbol: str | None
+    verb: Verb
+    find: str | None
+    text: str
+    when: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """The whole change as a plain diff, made on one revision: a release's, or 40 digits of a commit."""
+
+    made_on: str
+    path: Path
+
+    @property
+    def diff(self) -> str:
+        """The diff, decoded with `surrogateescape`."""
+        return self.path.read_bytes().decode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fuzz:
+    """How few lines around a hunk may match, and why that is safe here."""
+
+    context: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waived:
+    """An upstream symbol that may differ from what the patch was written for; `shape` narrows it to one form."""
+
+    symbol: str
+    reason: str
+    shape: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpstreamTest:
+    """A test that fails without the patch: `file` in the patch's folder, `path` in upstream's tree."""
+
+    file: Path
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """One change with one reason.
+
+    `files` and `edits` render it on any revision; `forms` are the change as diffs, each made on
+    one revision. `shipped` says that it came with dspatch, not from the user's own layer.
+    """
+
+    name: str
+    folder: Path
+    templates: Path
+    shipped: bool
+    subject: str
+    reason: str
+    upstream: str
+    drop_when: str
+    targets: tuple[str, ...]
+    needs: tuple[str, ...]
+    families: tuple[str, ...]
+    reference_ops: tuple[str, ...]
+    files: tuple[NewFile, ...]
+    edits: tuple[EditSpec, ...]
+    forms: tuple[Form, ...] = ()
+    written_for: str | None = None
+    fuzz: Fuzz | None = None
+    waived: tuple[Waived, ...] = ()
+    upstream_test: UpstreamTest | None = None
+    numbers: str | None = None
+
+    @property
+    def renders(self) -> bool:
+        """Whether the change is rendered from templates and edits, not only held as diffs."""
+        return bool(self.files or self.edits)
+
+    @property
+    def message(self) -> str:
+        """The commit message: subject, reason, and where the patch stands with upstream."""
+        return (
+            f"{self.subject}\n\n{self.reason.strip()}\n\n"
+            f"Patch: {self.name}\nUpstream: {self.upstream}\nDrop-when: {self.drop_when}\n"
+        )
+
+
+def load(
+    folder: Path, known: Mapping[str, Trait], templates: Path, *, shipped: bool = True
+) -> Patch:
+    """Read a patch folder; raises `PatchFormatError`."""
+    source = tomlfile.load(folder / "patch.toml", PatchFormatError)
+    table = source.data
+    source.check_keys(table, _PATCH_KEYS)
+    _check_upstream(source, source.get(table, "upstream", str))
+    targets = source.strings(table, "targets")
+    if not targets or set(targets) - set(TARGETS):
+        raise source.fail(f"`targets` must be one or more of {', '.join(TARGETS)}", key="targets")
+    files = tuple(_new_file(source, item, known, templates) for item in _tables(source, "file"))
+    edits = tuple(_edit(source, item, known) for item in _tables(source, "edit"))
+    forms = _forms(folder)
+    if not files and not edits and not forms:
+        raise source.fail(
+            f"a patch needs at least one [[file]], one [[edit]], or a diff beside it (REV{FORM_SUFFIX})"
+        )
+    return Patch(
+        name=folder.name,
+        folder=folder,
+        templates=templates,
+        shipped=shipped,
+        subject=_text(source, "subject"),
+        reason=_text(source, "reason"),
+        upstream=source.get(table, "upstream", str),
+        drop_when=_text(source, "drop-when"),
+        targets=targets,
+        needs=_known_traits(source, table, "needs", known),
+        families=source.strings(table, "families"),
+        reference_ops=source.strings(table, "reference-ops"),
+        files=files,
+        edits=edits,
+        forms=forms,
+        written_for=source.get(table, "written-for", str) if "written-for" in table else None,
+        fuzz=_fuzz(source),
+        waived=tuple(_waived(source, item) for item in _tables(source, "waive")),
+        upstream_test=_upstream_test(source, folder),
+        numbers=source.get(table, "numbers", str) if "numbers" in table else None,
+    )
+
+
+def holds(names: Iterable[str], facts: Traits) -> str | None:
+    """The first trait that does not hold, or `None`; `!name` asks for a trait to be absent."""
+    for name in names:
+        wanted = not name.startswith("!")
+        if bool(facts.get_or_none(name.removeprefix("!"))) != wanted:
+            return name
+    return None
+
+
+def _forms(folder: Path) -> tuple[Form, ...]:
+    return tuple(
+        Form(made_on=path.name.removesuffix(FORM_SUFFIX), path=path)
+        for path in sorted(folder.glob(f"*{FORM_SUFFIX}"))
+    )
+
+
+def _text(
+    source: tomlfile.TomlFile, key: str, table: Mapping[str, Any] | None = None, within: str = ""
+) -> str:
+    value = source.get(source.data if table is None else table, key, str, within=within)
+    if not value.strip():
+        raise source.fail(f"`{key}` must say something", key=key, within=within)
+    return value
+
+
+def _check_upstream(source: tomlfile.TomlFile, value: str) -> None:
+    never = value.startswith("never:") and len(value) > len("never: x")
+    if not value.startswith("https://") and not never:
+        raise source.fail("`upstream` must be an https link or `never: why`", key="upstream")
+
+
+def _fuzz(source: tomlfile.TomlFile) -> Fuzz | None:
+    if "fuzz" not in source.data:
+        return None
+    table: dict[str, Any] = source.get(source.data, "fuzz", dict)
+    source.check_keys(table, ("context", "reason"), within="fuzz")
+    context = source.get(table, "context", int, within="fuzz")
+    if context < 1:
+        raise source.fail("`context` must be 1 or more lines", key="context", within="fuzz")
+    return Fuzz(context=context, reason=_text(source, "reason", table, "fuzz"))
+
+
+def _waived(source: tomlfile.TomlFile, item: dict[str, Any]) -> Waived:
+    source.check_keys(item, ("symbol", "reason", "shape"), within="waive")
+    return Waived(
+        symbol=_text(source, "symbol", item, "waive"),
+        reason=_text(source, "reason", item, "waive"),
+        shape=source.get(item, "shape", str, within="waive") if "shape" in item else None,
+    )
+
+
+def _upstream_test(source: tomlfile.TomlFile, folder: Path) -> UpstreamTest | None:
+    if "upstream-test" not in source.data:
+        return None
+    table: dict[str, Any] = source.get(source.data, "upstream-test", dict)
+    source.check_keys(table, ("file", "path"), within="upstream-test")
+    file = folder / _path(source, table, "file", "upstream-test")
+    if not file.is_file():
+        raise source.fail(f"{file.name} is not in the patch's folder", key="upstream-test")
+    return UpstreamTest(file=file, path=_path(source, table, "path", "upstream-test"))
+
+
+def _tables(source: tomlfile.TomlFile, key: str) -> list[dict[str, Any]]:
+    items = source.get(source.data, key, list, default=[])
+    if not all(isinstance(item, dict) for item in items):
+        raise source.fail(f"`{key}` must be tables, written [[{key}]]", key=key)
+    return items
+
+
+def _known_traits(
+    source: tomlfile.TomlFile, table: Mapping[str, Any], key: str, known: Mapping[str, Trait]
+) -> tuple[str, ...]:
+    names = source.strings(table, key)
+    for name in names:
+        if name.removeprefix("!") not in known:
+            raise source.fail(f"`{name}` is no trait of traits.toml", key=key)
+    return names
+
+
+def _path(source: tomlfile.TomlFile, item: Mapping[str, Any], key: str, within: str) -> str:
+    value = source.get(item, key, str, within=within)
+    path = PurePosixPath(value)
+    if path.is_absolute() or ".." in path.parts or not value:
+        raise source.fail(
+            f"`{key}` must be a path inside the tree, not {value!r}", key=key, within=within
+        )
+    return value
+
+
+def _new_file(
+    source: tomlfile.TomlFile, item: dict[str, Any], known: Mapping[str, Trait], templates: Path
+) -> NewFile:
+    source.check_keys(item, _FILE_KEYS, within="file")
+    template = _path(source, item, "template", "file")
+    if not (templates / template).is_file():
+        raise source.fail(f"template {template} does not exist", key="template", within="file")
+    return NewFile(
+        path=_path(source, item, "path", "file"),
+        template=template,
+        when=_known_traits(source, item, "when", known),
+    )
+
+
+def _edit(source: tomlfile.TomlFile, item: dict[str, Any], known: Mapping[str, Trait]) -> EditSpec:
+    source.check_keys(item, _EDIT_KEYS, within="edit")
+    verb = source.get(item, "verb", str, within="edit")
+    if verb not in VERBS:
+        raise source.fail(
+            f"`verb` must be one of {', '.join(VERBS)}, not {verb!r}", key="verb", within="edit"
+        )
+    find = item.get("find")
+    if (find is None) != (verb == "append"):
+        raise source.fail(
+            f"an edit `{verb}` {'takes no' if find else 'needs a'} `find`", within="edit"
+        )
+    if find is not None:
+        try:
+            astfind.pattern(source.get(item, "find", str, within="edit"))
+        except SyntaxError as error:
+            raise source.fail(
+                f"`find` is not Python: {error.msg}", key="find", within="edit"
+            ) from None
+    return EditSpec(
+        file=_path(source, item, "file", "edit"),
+        symbol=item.get("symbol"),
+        verb=verb,
+        find=find,
+        text=source.get(item, "text", str, within="edit"),
+        when=_known_traits(source, item, "when", known),
+    )
