@@ -95,20 +95,28 @@ def unapply(discard_edits: bool, as_json: bool, **given: Any) -> None:
 
 @cli.command("build-wheel")
 @options.job
-def build_wheel(as_json: bool, **given: Any) -> None:
+@click.option(
+    "--delta", is_flag=True, help="Also write a small file that makes it of an installed base wheel."
+)
+def build_wheel(delta: bool, as_json: bool, **given: Any) -> None:
     """Build the wheel of an applied job.
 
     Without arguments, of the job applied last.
 
     \b
     dspatch build-wheel
-    dspatch build-wheel --engine vllm --rev v0.27.1 --target cuda
+    dspatch build-wheel --engine vllm --rev v0.27.1 --target cuda --delta
     """
     from dspatch.stages import build as stage
-    from dspatch.stages import show
+    from dspatch.stages import delta as thin
+    from dspatch.stages import show, show_wheel
 
     console = Console(as_json=as_json)
-    show.built(stage.run(words.job(given), console), console)
+    done = stage.run(words.job(given), console)
+    if delta:
+        show_wheel.thin(thin.run(done, console), console)
+    else:
+        show.built(done, console)
 
 
 @cli.command()

@@ -32,6 +32,7 @@ class Engine:
 
     `libraries` maps a target to the system libraries that its compiled members load, each with the
     command that installs it. `oldest` and `newest` bound the releases that patches are tried on.
+    `images` maps a target to the container image that upstream publishes.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Engine:
     libraries: Mapping[str, Mapping[str, str]]
     oldest: str | None
     newest: str | None
+    images: Mapping[str, str]
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -90,13 +92,12 @@ def _engine(source: tomlfile.TomlFile, name: str, table: dict[str, Any]) -> Engi
         libraries=source.get(table, "libraries", dict, within=name, default={}),
         oldest=_bound(source, table, name, "oldest"),
         newest=_bound(source, table, name, "newest"),
+        images=source.get(table, "images", dict, within=name, default={}),
         **text,
     )
 
 
-def _bound(
-    source: tomlfile.TomlFile, table: dict[str, Any], name: str, key: str
-) -> str | None:
+def _bound(source: tomlfile.TomlFile, table: dict[str, Any], name: str, key: str) -> str | None:
     if key not in table:
         return None
     value = source.get(table, key, str, within=name)

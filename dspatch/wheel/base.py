@@ -48,6 +48,10 @@ class OpenWheel:
             _malformed(self.path, f"{self.dist_info}/{filename} is missing")
         return self.archive.read(info)
 
+    def read(self, path: str) -> bytes:
+        """A member's bytes."""
+        return self.archive.read(self.infos[path])
+
     def entry(self, path: str) -> Entry:
         """A member's hash and size: RECORD's, or measured where RECORD has none."""
         return self.record.get(path) or measure(self.archive, self.infos[path])

@@ -1,0 +1,56 @@
+"""`dspatch build-wheel --delta`: beside the wheel, the one small file that makes it of an installed base."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dspatch import pins, receipt
+from dspatch.console import Console
+from dspatch.files import write_atomically
+from dspatch.index import download
+from dspatch.stages.build import Built, epoch
+from dspatch.wheel.delta import SUFFIX, Delta, build_delta
+
+IMAGE_FOLDER = "/opt/dspatch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thin:
+    """A job's wheel, its delta, and the recipe of a container layer where upstream has an image."""
+
+    built: Built
+    delta: Delta
+    dockerfile: Path | None
+
+
+def run(built: Built, console: Console) -> Thin:
+    """Write the delta of a job's wheel beside it. Raises `DeltaError` or what `download` raises."""
+    base = built.base
+    with console.progress(f"fetching {base.filename}") as progress:
+        original = download(
+            base.project, base.filename, base.sha256, size=base.size, progress=progress
+        )
+    with built.job.locked():
+        delta = build_delta(original, built.path, built.job.dist, epoch=epoch())
+        dockerfile = _dockerfile(built, delta)
+        told = {"wheel": built.sha256, "base": base.filename, "delta": delta.as_dict()}
+        receipt.write(built.job, "delta", told)
+    return Thin(built=built, delta=delta, dockerfile=dockerfile)
+
+
+def _dockerfile(built: Built, delta: Delta) -> Path | None:
+    engine = pins.engine(built.job.id.engine)
+    image = engine.images.get(built.job.id.target)
+    if image is None:
+        return None
+    request = receipt.require(built.job, "apply")["request"]
+    tag = pins.load(engine.name, request["base"] or request["rev"]).tag
+    lines = [
+        f"FROM {image}:{tag}",
+        f"COPY {delta.path.name} {IMAGE_FOLDER}/",
+        f"RUN python3 {IMAGE_FOLDER}/{delta.path.name}",
+    ]
+    path = delta.path.with_name(f"{delta.path.name.removesuffix(SUFFIX)}.Dockerfile")
+    write_atomically(path, ("\n".join(lines) + "\n").encode())
+    return path
