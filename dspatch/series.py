@@ -22,6 +22,9 @@ __all__ = [
 T = TypeVar("T")
 Status = Literal["applies", "not needed", "other target", "other variant", "upstream", "left out"]
 
+# `!*` in the user's own series: none of the patches that ship.
+EVERY = "*"
+
 # Generated from the rest of the folder, so no part of what a patch is.
 _DERIVED = ("golden/", "__pycache__/")
 
@@ -73,8 +76,10 @@ class Series:
 
     @property
     def left_out(self) -> frozenset[str]:
-        """The shipped patches that the user's own series leaves out."""
-        return frozenset(name for layer in self.layers for name in layer.left_out)
+        """The shipped patches that the user's own series leaves out, by name or all with `!*`."""
+        named = frozenset(name for layer in self.layers for name in layer.left_out)
+        shipped = frozenset(patch.name for patch in self.patches if patch.shipped)
+        return shipped if EVERY in named else named
 
     @cached_property
     def digest(self) -> str:
@@ -185,7 +190,7 @@ def _join(into: dict[str, T], more: Mapping[str, T], what: str) -> None:
 
 def _check_left_out(layer: Layer, patches: Mapping[str, Patch]) -> None:
     for name in layer.left_out:
-        if name not in patches:
+        if name not in (EVERY, *patches):
             raise PatchFormatError(
                 f"{layer.folder / 'series'}: `!{name}` leaves out a patch that does not ship.",
                 why=f"patches that ship: {', '.join(patches) or 'none'}",

@@ -57,10 +57,13 @@ def plan(tree: PatchedTree, console: Console) -> None:
     if console.as_json:
         return
     counts = {row["patch"]: row for row in statistics(tree)}
+    how = _how(tree)
     rows = []
     for item in tree.plan:
         row = counts.get(item.patch.name)
         size = f"+{row['added']} -{row['removed']}, {_files(len(row['files']))}" if row else ""
+        by = how.get(item.patch.name, "rendered")
+        size += f", {by}" if by != "rendered" else ""
         rows.append((item.patch.name, item.status, size or item.why or item.patch.subject))
     console.table(("PATCH", "STATUS", ""), rows)
 
@@ -73,7 +76,16 @@ def planned(tree: PatchedTree, console: Console) -> None:
 
 def plan_rows(tree: PatchedTree) -> list[dict[str, str]]:
     """The plan as `--json` prints it."""
-    return [{"patch": p.patch.name, "status": p.status, "why": p.why} for p in tree.plan]
+    how = _how(tree)
+    return [
+        {"patch": p.patch.name, "status": p.status, "why": p.why, "how": how.get(p.patch.name, "")}
+        for p in tree.plan
+    ]
+
+
+def _how(tree: PatchedTree) -> dict[str, str]:
+    """How each patch came onto a tree, for those that did."""
+    return {patch.name: patch.how for patch in tree.patches}
 
 
 def dry_run(resolved: Resolved, tree: PatchedTree, console: Console) -> None:
@@ -246,6 +258,9 @@ def patch(
     console.say(f"needs:     {', '.join(found.needs) or 'nothing'}")
     console.say(f"upstream:  {found.upstream}")
     console.say(f"drop when: {found.drop_when}")
+    console.say(f"folder:    {relative(found.folder)}")
+    if found.forms:
+        console.say(f"made on:   {', '.join(form.made_on for form in found.forms)}")
     hunks: list[dict[str, Any]] = []
     if tree is not None:
         hunks = [row for row in statistics(tree) if row["patch"] == found.name]
@@ -260,6 +275,9 @@ def patch(
             "upstream": found.upstream,
             "drop-when": found.drop_when,
             "sha256": series.patch_digest(found),
+            "folder": found.folder,
+            "shipped": found.shipped,
+            "made-on": [form.made_on for form in found.forms],
             "applied": hunks,
         }
     )

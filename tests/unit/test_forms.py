@@ -182,6 +182,9 @@ def test_the_layers_of_a_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     facts = Traits(both.traits, Upstream().files.get)
     plan = series.layered("mini").plan(facts, "cpu", [frozenset({"mla"})])
     assert [item.status for item in plan] == ["left out", "applies"]
+    lines.write_text("!*\nmine\n")
+    plan = series.layered("mini").plan(facts, "cpu", [frozenset({"mla"})])
+    assert [item.status for item in plan] == ["left out", "applies"]
     lines.write_text("!gone\nmine\n")
     with pytest.raises(PatchFormatError, match="`!gone` leaves out a patch that does not ship"):
         series.layered("mini")
