@@ -1,0 +1,172 @@
+"""A conflict explained: the lines, the release, the commit, and where the code went."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dspatch.carry import explain, history
+from dspatch.carry.explain import Context, Release
+from dspatch.carry.history import Span
+from dspatch.git import Repo
+from tests.support import dedent
+from tests.unit.test_carry_upstreamed import Tree, change
+
+OLD = dedent(
+    """
+    import os
+
+
+    class Model:
+        def load(self, weights):
+            names = set()
+            for name, data in weights:
+                self.copy(name, data)
+                names.add(name)
+            return names
+
+        def copy(self, name, data):
+            self.tensors[name] = data
+    """
+)
+PATCHED = OLD.replace("self.copy(name, data)\n", "self.copy(name, data.float())\n")
+NEXT = OLD.replace("for name, data in weights", "for name, data in sorted(weights)")
+RENAMED = {"m.py": "", "core/m.py": OLD}
+
+
+def context(folder: Path, new: dict[str, str], *between: tuple[str, dict[str, str]]) -> Context:
+    releases = [Release(rev=rev, read=Tree(files).read) for rev, files in between]
+    return Context(
+        old=Tree({"m.py": OLD}), new=Tree(new), old_rev="v1", new_rev="v9", releases=releases
+    )
+
+
+def explained(folder: Path, new: dict[str, str], *between: tuple[str, dict[str, str]]) -> str:
+    diff = change(folder, {"m.py": OLD}, {"m.py": PATCHED}).diff
+    return "\n".join(map(str, explain.explain(diff, context(folder, new, *between))))
+
+
+def test_the_release_that_first_changed_the_lines(tmp_path: Path) -> None:
+    old, later = {"m.py": "# a header\n" + OLD}, {"m.py": NEXT}
+    text = explained(tmp_path, later, ("v2", old), ("v3", old), ("v4", later), ("v5", old))
+    assert text == (
+        "hunk 1 of m.py, in `Model.load`: its lines changed in v4 (v3 still has them):"
+        " `for name, data in weights:`"
+    )
+
+
+def test_without_releases_between_it_is_the_new_revision_itself(tmp_path: Path) -> None:
+    assert "changed in v9 (v1 still has them)" in explained(tmp_path, {"m.py": NEXT})
+
+
+def test_releases_are_read_no_further_than_the_change(tmp_path: Path) -> None:
+    def read(path: str) -> bytes:
+        raise AssertionError("read too far")
+
+    found = context(tmp_path, {"m.py": NEXT}, ("v2", {"m.py": NEXT}))
+    found.releases = [*found.releases, Release(rev="v3", read=read)]
+    diff = change(tmp_path, {"m.py": OLD}, {"m.py": PATCHED}).diff
+    assert explain.explain(diff, found)[0].since == "v2"
+    assert explain.explain(diff, found)[0].since == "v2"
+
+
+def test_lines_inserted_into_the_context_are_told(tmp_path: Path) -> None:
+    new = OLD.replace("            self.copy", "            check(name)\n            self.copy")
+    assert "`check(name)`" in explained(tmp_path, {"m.py": new})
+
+
+def test_a_file_that_was_renamed(tmp_path: Path) -> None:
+    text = explained(tmp_path, {"core/m.py": NEXT}, ("v2", {"core/m.py": OLD}))
+    assert text.startswith("m.py, in `Model.load`: the file is gone since v2")
+    assert text.endswith("the file is now core/m.py")
+
+
+def test_a_symbol_that_moved(tmp_path: Path) -> None:
+    new = {"m.py": "import os\n", "core/m.py": "x = 1\n" * 99 + OLD}
+    assert "`Model.load` is now in core/m.py" in explained(tmp_path, new)
+    searched = context(tmp_path, {"m.py": "", "other.py": OLD})
+    searched.search = lambda word: ["other.py"] if word == "load" else []
+    diff = change(tmp_path / "2", {"m.py": OLD}, {"m.py": PATCHED}).diff
+    assert explain.explain(diff, searched)[0].moved == "other.py"
+
+
+def test_a_new_file_that_upstream_has_since(tmp_path: Path) -> None:
+    diff = change(tmp_path, {"m.py": OLD}, {"m.py": OLD, "n.py": "mine = 1\n"}).diff
+    new = {"m.py": OLD, "n.py": "theirs = 1\n"}
+    found = explain.explain(diff, context(tmp_path, new, ("v2", {}), ("v3", new)))
+    assert str(found[0]) == "n.py: upstream has a file of that name since v3"
+
+
+def test_hunks_that_still_fit_need_no_reason(tmp_path: Path) -> None:
+    assert explained(tmp_path, {"m.py": "# more\n" + OLD}) == ""
+
+
+class Clone:
+    """An upstream clone with a history."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.repo = Repo(folder)
+        subprocess.run(["git", "init", "-q", "-b", "main", folder], check=True)
+
+    def commit(self, message: str, text: str, path: str = "m.py") -> str:
+        (self.folder / path).write_text(text)
+        who = ["-c", "user.name=x", "-c", "user.email=x@localhost"]
+        git = ["git", "-C", str(self.folder), *who]
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "-qm", message], check=True)
+        return self.repo.run("rev-parse", "HEAD")
+
+    def span(self, old: str, new: str = "main") -> Span:
+        found = history.span(self.repo, ["nothing", old], [new])
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Clone:
+    return Clone(tmp_path / "clone")
+
+
+def test_the_commit_that_changed_the_lines(tmp_path: Path, clone: Clone) -> None:
+    first = clone.commit("one", OLD)
+    clone.commit("a header", "# a header\n" + OLD)
+    second = clone.commit("Sort the weights (#77)", "# a header\n" + NEXT)
+    clone.commit("more", NEXT)
+    found = context(tmp_path, {"m.py": NEXT})
+    found.history = clone.span(first)
+    diff = change(tmp_path / "d", {"m.py": OLD}, {"m.py": PATCHED}).diff
+    (reason,) = explain.explain(diff, found)
+    assert reason.commit is not None
+    assert reason.commit.oid == second
+    assert "Sort the weights (#77)" in str(reason)
+
+
+def test_the_commit_of_the_same_patch_id(tmp_path: Path, clone: Clone) -> None:
+    first = clone.commit("one", OLD)
+    clone.commit("elsewhere", "\n" * 9 + OLD)
+    same = clone.commit("The same (#78)", "\n" * 9 + PATCHED)
+    clone.commit("later", "\n" * 9 + PATCHED + "# end\n")
+    diff = change(tmp_path / "d", {"m.py": OLD}, {"m.py": PATCHED}).diff
+    found = history.same_change(clone.span(first), diff, ["m.py"])
+    assert found is not None
+    assert (found.oid, found.subject) == (same, "The same (#78)")
+    other = diff.replace("data.float()", "data.half()")
+    assert history.same_change(clone.span(first), other, ["m.py"]) is None
+    assert history.same_change(clone.span(first), "", ["m.py"]) is None
+
+
+def test_a_commit_that_was_taken_back_is_not_upstream(tmp_path: Path, clone: Clone) -> None:
+    first = clone.commit("one", OLD)
+    clone.commit("the same", PATCHED)
+    clone.commit("revert", OLD)
+    diff = change(tmp_path / "d", {"m.py": OLD}, {"m.py": PATCHED}).diff
+    assert history.same_change(clone.span(first), diff, ["m.py"]) is None
+
+
+def test_no_history_no_span(tmp_path: Path, clone: Clone) -> None:
+    clone.commit("one", OLD)
+    assert history.span(clone.repo, ["nothing"], ["main"]) is None
+    assert history.span(clone.repo, ["main"], ["nothing"]) is None
