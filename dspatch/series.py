@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from dspatch import patchfile, paths, traits
+from dspatch.carry.folder import finish
 from dspatch.errors import PatchFormatError, UnknownEngineError
 from dspatch.patchfile import TARGETS, EditSpec, Form, NewFile, Patch, holds
 from dspatch.traits import Trait, Traits
@@ -124,17 +125,19 @@ def load(engine: str, patches: Path, templates: Path, *, shipped: bool = True) -
     return _joined(engine, [_layer(patches / engine, templates / engine, shipped)])
 
 
-def layered(engine: str) -> Series:
-    """The series that ships with dspatch, then the user's own.
+def layered(engine: str, *, at: Callable[[Path], Path] = lambda path: path) -> Series:
+    """The series that ships with dspatch, then the user's own; `at` says where a folder is read.
 
     Raises `PatchFormatError`, and `UnknownEngineError` when neither has the engine.
     """
-    shipped, own = paths.data("patches") / engine, paths.own_patches() / engine
+    # A change of the patches that was cut off is finished before they are read.
+    finish(paths.own_patches() / engine)
+    shipped, own = at(paths.data("patches") / engine), at(paths.own_patches() / engine)
     layers = []
     if (shipped / "series").is_file():
-        layers.append(_layer(shipped, paths.data("templates") / engine, shipped=True))
+        layers.append(_layer(shipped, at(paths.data("templates") / engine), shipped=True))
     if (own / "series").is_file() and own.resolve() != shipped.resolve():
-        layers.append(_layer(own, paths.own_templates() / engine, shipped=False))
+        layers.append(_layer(own, at(paths.own_templates() / engine), shipped=False))
     if not layers:
         raise UnknownEngineError(
             f"there is no patch series for `{engine}`.",

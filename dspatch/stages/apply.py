@@ -27,20 +27,28 @@ class Applied:
     changed: bool
 
 
-def compute(request: Request, console: Console) -> tuple[Resolved, PatchedTree]:
-    """Fetch, render and apply in git objects only; no job folder is touched."""
+def pristine(request: Request, console: Console) -> tuple[Resolved, Checkout]:
+    """Fetch a revision, unless the cache holds it; no job folder is touched."""
     resolved = resolve(request)
     with console.progress(f"fetching {request.engine} {request.rev}") as progress:
-        pristine = checkout.checkout(
+        found = checkout.checkout(
             resolved.pin,
             source=request.source,
             repo=request.repo,
             revision=resolved.revision,
             progress=progress,
         )
-    console.note(f"source: {pristine.source}, {pristine.origin}")
-    patches = load_series(request.engine)
-    tree = apply.apply_series(patches, pristine, target=request.target, variants=resolved.variants)
+    console.note(f"source: {found.source}, {found.origin}")
+    return resolved, found
+
+
+def compute(
+    request: Request, console: Console, *, patches: series.Series | None = None
+) -> tuple[Resolved, PatchedTree]:
+    """Fetch, render and apply in git objects only; no job folder is touched."""
+    resolved, found = pristine(request, console)
+    patches = patches or load_series(request.engine)
+    tree = apply.apply_series(patches, found, target=request.target, variants=resolved.variants)
     return resolved, tree
 
 
