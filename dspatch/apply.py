@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 # The modules whose code decides what a patched tree looks like.
 _CODE = (
     "apply", "astfind", "batch", "diffs", "edits", "git", "onto", "patchfile", "render", "series",
-    "threeway", "traits", "treefiles",
+    "threeway", "traits", "treefiles", "carry/already", "carry/editstate", "carry/hunkfind",
+    "carry/units", "carry/upstreamed",
 )  # fmt: skip
 
 
@@ -146,11 +147,13 @@ def _write(checkout: Checkout, results: Sequence[Result]) -> list[str]:
 
 def _settled(item: Planned, results: Sequence[Result]) -> Planned:
     """A planned patch after the series was tried: one that upstream has already leaves it."""
-    for result in results:
-        if result.patch is item.patch and _how(result) == "upstream":
-            why = "upstream has it already; its diff merges to no change"
-            return Planned(patch=item.patch, status="upstream", why=why)
-    return item
+    outcome = next((result.outcome for result in results if result.patch is item.patch), None)
+    if outcome is None:
+        return item
+    if outcome.how == "upstream":
+        why = outcome.note or "upstream has it already: its diff merges to no change"
+        return Planned(patch=item.patch, status="upstream", why=why)
+    return Planned(patch=item.patch, status=item.status, why=outcome.note or item.why)
 
 
 def _applied_patches(

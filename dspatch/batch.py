@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dspatch import diffs, threeway
+from dspatch.carry import already
 from dspatch.diffs import FileDiff
 from dspatch.errors import DiffFormatError, DspatchError, GitError
 from dspatch.onto import Place, by_nearness, change_of, recorded_form
@@ -47,7 +48,7 @@ def changes_of(patches: Sequence[Patch], files: Files, place: Place) -> Iterator
             done = _applied(batch, files, place)
             files, batch = _after(files, done), _Batch()
             yield from done
-        if parts and not any(threeway.obstacle(part, files) for part in parts):
+        if parts and not _in_doubt(parts, files):
             batch.add(patch, parts)
             continue
         # It may need what those in waiting leave behind.
@@ -57,6 +58,12 @@ def changes_of(patches: Sequence[Patch], files: Files, place: Place) -> Iterator
         files = _after(files, done[-1:])
         yield from done
     yield from _applied(batch, files, place)
+
+
+def _in_doubt(parts: Sequence[FileDiff], files: Files) -> bool:
+    """Whether a diff needs more than git's strict apply."""
+    obstructed = any(threeway.obstacle(part, files) for part in parts)
+    return obstructed or already.inserts_again(parts, files)
 
 
 def _diff_to_try(patch: Patch, place: Place) -> tuple[FileDiff, ...] | None:

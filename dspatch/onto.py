@@ -8,7 +8,8 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from dspatch import edits, render, threeway
+from dspatch import diffs, edits, render, threeway
+from dspatch.carry import already, editstate
 from dspatch.errors import EditError, PatchConflictError
 from dspatch.git import Change, Repo
 from dspatch.patchfile import EditSpec, Form, NewFile, Patch, holds
@@ -46,7 +47,7 @@ def change_of(patch: Patch, files: Files, place: Place) -> Outcome:
     if not patch.renders:
         return _from_forms(patch, files, place)
     try:
-        return Outcome(how="rendered", changes=rendered(patch, files, place.context))
+        return render_onto(patch, files, place.context)
     except (EditError, PatchConflictError):
         if not patch.forms:
             raise
@@ -56,35 +57,52 @@ def change_of(patch: Patch, files: Files, place: Place) -> Outcome:
 # -- rendered ----------------------------------------------------------------------------------
 
 
-def rendered(patch: Patch, files: Files, context: render.Context) -> dict[str, Change]:
-    """What the templates and edits of a patch do to a tree."""
+def render_onto(patch: Patch, files: Files, context: render.Context) -> Outcome:
+    """What the templates and edits of a patch do to a tree; what upstream has already is not done again."""
     changes: dict[str, Change] = {}
-    for new in patch.files:
-        if holds(new.when, context.traits) is None:
-            changes[new.path] = _new_file(patch, new, files, context)
-    for spec in patch.edits:
-        if holds(spec.when, context.traits) is None:
-            changes[spec.file] = _edited(patch, spec, files.with_changes(changes), context)
-    return changes
+    there: list[str] = []
+    wanted_files = [new for new in patch.files if holds(new.when, context.traits) is None]
+    wanted_edits = [spec for spec in patch.edits if holds(spec.when, context.traits) is None]
+    for new in wanted_files:
+        data = render.render_file(patch.templates, new.template, context)
+        if files.read(new.path) == data:
+            there.append(new.path)
+        else:
+            changes[new.path] = _new_file(new, data, files)
+    for spec in wanted_edits:
+        edit = rendered_edit(patch, spec, context)
+        line = editstate.made_at(files.read(spec.file), edit)
+        if line is not None:
+            there.append(f"{spec.file}, line {line}")
+        else:
+            changes[spec.file] = _edited(edit, files.with_changes(changes))
+    note = f"{len(there)} of {len(wanted_files) + len(wanted_edits)} edits upstream: {'; '.join(there)}"
+    if there and not changes:
+        return Outcome(how="upstream", changes={}, note=note)
+    return Outcome(how="rendered", changes=changes, note=note if there else "")
 
 
-def _new_file(patch: Patch, new: NewFile, files: Files, context: render.Context) -> Change:
+def rendered(patch: Patch, files: Files, context: render.Context) -> dict[str, Change]:
+    """What the templates and edits of a patch change in a tree."""
+    return dict(render_onto(patch, files, context).changes)
+
+
+def _new_file(new: NewFile, data: bytes, files: Files) -> Change:
     if files.has(new.path):
         raise PatchConflictError(
             f"{new.path} is there already.",
             why="a patch renders files that upstream does not have; an edit changes those it has",
         )
-    return Change(path=new.path, data=render.render_file(patch.templates, new.template, context))
+    return Change(path=new.path, data=data)
 
 
-def _edited(patch: Patch, spec: EditSpec, files: Files, context: render.Context) -> Change:
-    source = files.read(spec.file)
+def _edited(edit: edits.Edit, files: Files) -> Change:
+    source = files.read(edit.file)
     if source is None:
         raise PatchConflictError(
-            f"{spec.file} does not exist.", why=_nearest_file(spec.file, files)
+            f"{edit.file} does not exist.", why=_nearest_file(edit.file, files)
         )
-    edit = rendered_edit(patch, spec, context)
-    return Change(path=spec.file, data=edits.apply_edit(source, edit), mode=files.mode(spec.file))
+    return Change(path=edit.file, data=edits.apply_edit(source, edit), mode=files.mode(edit.file))
 
 
 def rendered_edit(patch: Patch, spec: EditSpec, context: render.Context) -> edits.Edit:
@@ -142,20 +160,33 @@ def by_nearness(forms: Sequence[Form], rev: str) -> list[Form]:
 
 
 def from_form(patch: Patch, form: Form, files: Files, place: Place) -> Outcome:
-    """What one form of a patch does to a tree, strictly or merged."""
-    return threeway.apply_diff(
-        place.repo,
-        form.diff,
-        files,
-        context=patch.fuzz.context if patch.fuzz else None,
-        provide=lambda: place.provide(patch, form),
-        base_paths=lambda: place.base_paths(patch, form),
-        labels=Labels(
-            base=f"{place.engine} {form.made_on}",
-            ours=f"{place.engine} {place.rev}",
-            theirs=patch.name,
-        ),
-    )
+    """What one form of a patch does to a tree, strictly or merged, unless the tree has it already."""
+
+    def settle() -> Outcome | None:
+        return already.outcome(place.repo, form.diff, files)
+
+    if already.inserts_again(diffs.read(form.diff), files) and (there := settle()):
+        return there
+    try:
+        return threeway.apply_diff(
+            place.repo,
+            form.diff,
+            files,
+            context=patch.fuzz.context if patch.fuzz else None,
+            provide=lambda: place.provide(patch, form),
+            base_paths=lambda: place.base_paths(patch, form),
+            labels=Labels(
+                base=f"{place.engine} {form.made_on}",
+                ours=f"{place.engine} {place.rev}",
+                theirs=patch.name,
+            ),
+            settle=settle,
+        )
+    except MergeConflictError as error:
+        # By now git may hold the files that the form was made on, and code can be compared.
+        if (there := settle()) is not None:
+            return there
+        raise already.told(error, already.judge(place.repo, form.diff, files)) from None
 
 
 def _from_forms(patch: Patch, files: Files, place: Place) -> Outcome:

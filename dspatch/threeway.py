@@ -21,11 +21,15 @@ Kind = Literal["missing", "no place", "many places", "exists", "no base", "merge
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a diff does to a tree, and how it got there; `moved` maps paths to their new names."""
+    """What a diff does to a tree, and how it got there; `moved` maps paths to their new names.
+
+    `note` says what of it upstream has already.
+    """
 
     how: How
     changes: Mapping[str, Change]
     moved: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +72,15 @@ def apply_diff(
     provide: Callable[[], bool] | None = None,
     base_paths: Callable[[], Collection[str]] = lambda: (),
     labels: Labels | None = None,
+    settle: Callable[[], Outcome | None] = lambda: None,
 ) -> Outcome:
     """What `diff` does to `files`; nothing but objects of `repo` is written.
 
     Strictly, when every hunk's lines stand in exactly one place; else three-way from the blobs
     that the diff was made on, which `provide` may fetch (it says whether it did); else, only when
     `context` is given, with so few lines around each hunk. `base_paths` gives the paths of the
-    tree that the diff was made on: with them a file that got another name since is found.
+    tree that the diff was made on: with them a file that got another name since is found. `settle`
+    is asked before a merge: it gives the outcome of a diff that is there already.
 
     Raises `MergeConflictError` and `DiffFormatError`.
     """
@@ -85,6 +91,9 @@ def apply_diff(
             return Outcome(how="strict", changes=apply_strictly(repo, parts, files))
         except GitError as error:
             obstacles = [_refused(parts, error)]
+    settled = settle()
+    if settled is not None:
+        return settled
     if _bases_known(repo, parts) or (provide and provide() and _bases_known(repo, parts)):
         try:
             return _merged(repo, parts, files, base_paths, labels or Labels())

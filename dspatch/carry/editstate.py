@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
@@ -15,13 +16,15 @@ _DEFINING = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, 
 _ASSIGNING = (ast.Assign, ast.AnnAssign)
 
 
-def made_at(source: bytes, edit: Edit) -> int | None:
+def made_at(source: bytes | None, edit: Edit) -> int | None:
     """The line where an edit's text already stands in its symbol, `None` when the edit is to be made.
 
     A replacement: its text is there, and what it replaces is not, or only inside the text. An
     insertion: its text stands at its place; where that is gone, anywhere in the symbol; and text
     that only binds names, anywhere in the symbol's own body. An edit that only takes code away is never seen as made.
     """
+    if source is None or not _holds_every_word(source, edit.text):
+        return None
     text = _statements(edit.text)
     scope = _scope(source, edit)
     if not text or scope is None:
@@ -30,6 +33,12 @@ def made_at(source: bytes, edit: Edit) -> int | None:
     if edit.verb == "replace":
         return _replaced(scope, edit, stands) or _expression_replaced(scope, edit, text)
     return _inserted(scope, edit, text, stands)
+
+
+def _holds_every_word(source: bytes, text: str) -> bool:
+    """Whether it is worth parsing: code cannot be there while one of its names is not."""
+    code = "\n".join(line.partition("#")[0] for line in text.splitlines())
+    return all(word.encode() in source for word in re.findall(r"\b[^\W\d]\w*", code))
 
 
 def _scope(source: bytes, edit: Edit) -> ast.AST | None:

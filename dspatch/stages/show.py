@@ -64,7 +64,8 @@ def plan(tree: PatchedTree, console: Console) -> None:
         size = f"+{row['added']} -{row['removed']}, {_files(len(row['files']))}" if row else ""
         by = how.get(item.patch.name, "rendered")
         size += f", {by}" if by != "rendered" else ""
-        rows.append((item.patch.name, item.status, size or item.why or item.patch.subject))
+        said = "; ".join(filter(None, (size, item.why))) or item.patch.subject
+        rows.append((item.patch.name, item.status, said))
     console.table(("PATCH", "STATUS", ""), rows)
 
 
