@@ -1,22 +1,43 @@
-"""`dspatch wheel verify`: a wheel held against its record, its pedigree and its base wheel."""
+"""`dspatch wheel verify`: a wheel, packed or installed, held against its record, its pedigree and its base wheel."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from pathlib import Path
 
-from dspatch import job, receipt
+from packaging.utils import canonicalize_name
+
+from dspatch import job, pins, process, receipt
 from dspatch.console import Console
+from dspatch.errors import WheelError
 from dspatch.index import download
-from dspatch.wheel.verify import Verification, verify
+from dspatch.wheel.installed import Installed, installed
+from dspatch.wheel.verify import Verification, verify, verify_installed
 
 
-def run(path: str | None, base_wheel: str | None, console: Console) -> Verification:
-    """Verify a wheel; without a path, the wheel of the job applied last, and against its base.
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What to verify: a wheel or a site-packages, or what a Python has (of `project`, when named)."""
 
-    Raises `WheelVerifyError` that names every faulty member, `NoJobError` when there is no wheel.
+    path: Path | None = None
+    python: str | None = None
+    project: str | None = None
+    base_wheel: Path | None = None
+
+
+def run(subject: Subject, console: Console) -> Verification:
+    """Verify a wheel; without any subject, the wheel of the job applied last, and against its base.
+
+    Raises `WheelVerifyError` that names every faulty member, `NoJobError` when there is no wheel,
+    `WheelError` when no wheel of dspatch's is installed there.
     """
-    if path is not None:
-        return verify(Path(path), Path(base_wheel) if base_wheel else None)
+    if subject.python is not None:
+        return _installed(_site_packages(subject.python), subject, console)
+    if subject.path is not None and subject.path.is_dir():
+        return _installed([subject.path.resolve()], subject, console)
+    if subject.path is not None:
+        return verify(subject.path, subject.base_wheel)
     last = job.last()
     content = receipt.require(last, "build-wheel")
     base = content["base"]
@@ -25,3 +46,39 @@ def run(path: str | None, base_wheel: str | None, console: Console) -> Verificat
             base["project"], base["filename"], base["sha256"], size=base["size"], progress=progress
         )
     return verify(last.dist / content["wheel"]["path"], original)
+
+
+def _installed(sites: list[Path], subject: Subject, console: Console) -> Verification:
+    found = _chosen(sites, subject.project)
+    with console.working(f"verifying {found.name.project} {found.name.version}"):
+        return verify_installed(found, subject.base_wheel)
+
+
+def _chosen(sites: list[Path], project: str | None) -> Installed:
+    """The wheel of that project; otherwise the patched one, otherwise an engine's."""
+    every = [wheel for site in sites for wheel in installed(site)]
+    if project is not None:
+        fitting = [wheel for wheel in every if wheel.name.project == canonicalize_name(project)]
+    else:
+        fitting = [w for w in every if w.patched] or [w for w in every if _is_engine(w)]
+    if len(fitting) == 1:
+        return fitting[0]
+    names = ", ".join(f"{w.name.project} {w.name.version}" for w in fitting)
+    raise WheelError(
+        f"{len(fitting) or 'No'} installed wheels are meant in {', '.join(map(str, sites))}.",
+        why=names or f"{project or 'a wheel of dspatch or of an engine'} is not installed there",
+        next="name another folder, a Python (--python) or a project (--project)",
+    )
+
+
+def _is_engine(wheel: Installed) -> bool:
+    projects = {p for e in pins.engines().values() for p in (e.sdist, *e.bases.values())}
+    return wheel.name.project in {canonicalize_name(project) for project in projects}
+
+
+def _site_packages(python: str) -> list[Path]:
+    """The folders that a Python imports from; raises `ProcessError` when it does not run."""
+    code = "import json, sys; print(json.dumps(sys.path))"
+    done = process.run([python, "-c", code], cwd=Path("/"), env={"PYTHONPATH": ""}, timeout=60)
+    folders = [Path(each).resolve() for each in json.loads(done.stdout) if each]
+    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Never
+from typing import Any, Never, Protocol
+
+from packaging.version import Version
 
 from dspatch.archive import check_zip
 from dspatch.errors import WheelError
@@ -18,6 +20,41 @@ from dspatch.wheel.record import Entry, read_record
 
 # Signatures of a RECORD that an overlay replaces.
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
+
+
+class Named(Protocol):
+    """The project and the version of a wheel."""
+
+    @property
+    def project(self) -> str: ...
+    @property
+    def version(self) -> Version: ...
+
+
+class Members(Protocol):
+    """A wheel's members, packed or installed.
+
+    `infos` has a key for each that is there; `generated` are those that an installer wrote.
+    """
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def name(self) -> Named: ...
+    @property
+    def dist_info(self) -> str: ...
+    @property
+    def record(self) -> Mapping[str, Entry | None]: ...
+    @property
+    def infos(self) -> Mapping[str, Any]: ...
+    @property
+    def roots(self) -> frozenset[str]: ...
+    @property
+    def generated(self) -> frozenset[str]: ...
+    def importable(self, path: str) -> bool: ...
+    def read(self, path: str) -> bytes: ...
+    def read_info(self, filename: str) -> bytes: ...
+    def entry(self, path: str) -> Entry: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +72,11 @@ class OpenWheel:
     def roots(self) -> frozenset[str]:
         """The top-level folders and files that an installation puts on the import path."""
         return frozenset(path.partition("/")[0] for path in self.infos if self.importable(path))
+
+    @property
+    def generated(self) -> frozenset[str]:
+        """What an installer adds: nothing yet."""
+        return frozenset()
 
     def importable(self, path: str) -> bool:
         """Whether a member lies outside the `.dist-info` and `.data` folders."""

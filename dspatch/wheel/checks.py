@@ -11,7 +11,7 @@ from email.parser import HeaderParser
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from dspatch.wheel.base import OpenWheel, measure
+from dspatch.wheel.base import Members, OpenWheel, measure
 from dspatch.wheel.fault import Fault, listed
 from dspatch.wheel.metadata import satisfiable
 from dspatch.wheel.names import stem
@@ -42,7 +42,7 @@ def identity(wheel: OpenWheel) -> Iterator[Fault]:
     folder = stem(wheel.name.project, str(wheel.name.version)) + ".dist-info"
     if wheel.dist_info != folder:
         yield Fault(member=wheel.path.name, expected=folder, got=wheel.dist_info)
-    metadata = _headers(wheel, "METADATA")
+    metadata = headers(wheel, "METADATA")
     member = f"{wheel.dist_info}/METADATA"
     name = str(metadata["Name"])
     if canonicalize_name(name) != canonicalize_name(wheel.name.project):
@@ -50,21 +50,21 @@ def identity(wheel: OpenWheel) -> Iterator[Fault]:
     if _version(str(metadata["Version"])) != wheel.name.version:
         expected = f"Version: {wheel.name.version}"
         yield Fault(member=member, expected=expected, got=str(metadata["Version"]))
-    tags = set(_headers(wheel, "WHEEL").get_all("Tag", []))
+    tags = set(headers(wheel, "WHEEL").get_all("Tag", []))
     named = {str(tag) for tag in wheel.name.tags}
     if tags != named:
         member = f"{wheel.dist_info}/WHEEL"
         yield Fault(member=member, expected=listed(named), got=listed(tags))
 
 
-def requirements(wheel: OpenWheel) -> Iterator[Fault]:
+def requirements(wheel: Members) -> Iterator[Fault]:
     """No requirement asks for a local version, which an index cannot serve."""
-    for requirement in _headers(wheel, "METADATA").get_all("Requires-Dist", []):
+    for requirement in headers(wheel, "METADATA").get_all("Requires-Dist", []):
         if (better := satisfiable(requirement)) != requirement:
             yield Fault(member=f"{wheel.dist_info}/METADATA", expected=better, got=requirement)
 
 
-def version(wheel: OpenWheel) -> Iterator[Fault]:
+def version(wheel: Members) -> Iterator[Fault]:
     """The engine's version module states the wheel's version."""
     found = [path for path in _identity_members(wheel) if wheel.importable(path)]
     if not found:
@@ -72,7 +72,7 @@ def version(wheel: OpenWheel) -> Iterator[Fault]:
     for path in found:
         if path not in wheel.infos:
             yield Fault(member=path, expected="a version module", got="no such member")
-        elif (stated := stated_version(_read(wheel, path), path)) != str(wheel.name.version):
+        elif (stated := stated_version(wheel.read(path), path)) != str(wheel.name.version):
             yield Fault(member=path, expected=str(wheel.name.version), got=stated)
 
 
@@ -88,16 +88,13 @@ def _contents_fault(wheel: OpenWheel, info: zipfile.ZipInfo, row: Entry) -> Faul
     return Fault(member=info.filename, expected=expected, got=got)
 
 
-def _identity_members(wheel: OpenWheel) -> list[str]:
+def _identity_members(wheel: Members) -> list[str]:
     changes = stated_pedigree(wheel).changes.values()
     return [change.path for change in changes if change.change == "identity"]
 
 
-def _read(wheel: OpenWheel, path: str) -> bytes:
-    return wheel.archive.read(path)
-
-
-def _headers(wheel: OpenWheel, name: str) -> Message:
+def headers(wheel: Members, name: str) -> Message:
+    """The fields of METADATA or WHEEL."""
     return HeaderParser().parsestr(wheel.read_info(name).decode("utf-8", "surrogateescape"))
 
 

@@ -17,6 +17,7 @@ from dspatch.wheel import deltaedits
 from dspatch.wheel.applier import manifest
 from dspatch.wheel.applier import record as installed_record
 from dspatch.wheel.base import OpenWheel, open_wheel
+from dspatch.wheel.pedigree import stated_pedigree
 from dspatch.wheel.rawzip import write_member
 
 APPLIER = Path(manifest.__file__).parent
@@ -50,8 +51,9 @@ def build_delta(base: Path, overlay: Path, dest: Path, *, epoch: int) -> Delta:
     does not lie in the package, `WheelError` when a wheel is malformed.
     """
     with open_wheel(base) as old, open_wheel(overlay) as new:
+        own = _identity(new)
         blobs: dict[str, bytes] = {}
-        rows = list(_files(old, new, blobs))
+        rows = [{**row, "identity": row["path"] in own} for row in _files(old, new, blobs)]
         content = {
             "format": 1,
             "dspatch": __version__,
@@ -113,6 +115,13 @@ def _recipe(
     name = f"blobs/{len(blobs)}"
     blobs[name] = result
     return {"blob": name}
+
+
+def _identity(overlay: OpenWheel) -> set[str]:
+    """The files that state name, version and build: those that the bill of materials calls so."""
+    names = {path: neutral for neutral, path in _neutral(overlay).items()}
+    changes = stated_pedigree(overlay).changes.values()
+    return {names[c.path] for c in changes if c.change == "identity" and c.path in names}
 
 
 def _neutral(wheel: OpenWheel) -> dict[str, str]:

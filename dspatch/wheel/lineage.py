@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from packaging.utils import canonicalize_name
 
 from dspatch.files import sha256
-from dspatch.wheel.base import OpenWheel, measure
+from dspatch.wheel.base import Members, OpenWheel, measure
 from dspatch.wheel.fault import Fault, listed
 from dspatch.wheel.native import diff_paths
 from dspatch.wheel.pedigree import Pedigree, stated_pedigree
@@ -15,7 +15,7 @@ from dspatch.wheel.plan import SBOM_NAME, MemberChange
 from dspatch.wheel.rawzip import same_raw
 
 
-def pedigree(wheel: OpenWheel) -> Iterator[Fault]:
+def pedigree(wheel: Members) -> Iterator[Fault]:
     """The bill of materials names this wheel, and its hashes, patches and members agree."""
     stated = stated_pedigree(wheel)
     member = f"{wheel.dist_info}/{SBOM_NAME}"
@@ -32,17 +32,18 @@ def pedigree(wheel: OpenWheel) -> Iterator[Fault]:
         yield from _declared_faults(wheel, change)
 
 
-def against(base: OpenWheel) -> Callable[[OpenWheel], Iterator[Fault]]:
+def against(base: OpenWheel) -> Callable[[Members], Iterator[Fault]]:
     """The check that a wheel is `base` except where its pedigree declares a change."""
 
-    def check(wheel: OpenWheel) -> Iterator[Fault]:
+    def check(wheel: Members) -> Iterator[Fault]:
         stated = stated_pedigree(wheel)
         digest = sha256(base.path)
         if digest not in stated.ancestors.values():
             known = listed(stated.ancestors.values())
             yield Fault(member=base.path.name, expected=known, got=digest)
         implied = {f"{wheel.dist_info}/{name}" for name in ("RECORD", SBOM_NAME)}
-        twins = {_renamed(base, wheel, path): path for path in base.infos}
+        implied |= wheel.generated
+        twins = {_renamed(base, wheel, path): path for path in _comparable(base, wheel)}
         for path in sorted((wheel.infos.keys() | twins.keys() | stated.changes.keys()) - implied):
             change = stated.changes.get(path)
             expected = _EXPECTED[change.change if change else None]
@@ -72,7 +73,13 @@ _EXPECTED: dict[str | None, tuple[str, ...]] = {
 }
 
 
-def _relation(wheel: OpenWheel, path: str, base: OpenWheel, twin: str | None) -> str:
+def _comparable(base: OpenWheel, wheel: Members) -> Iterator[str]:
+    """The base's members, but for those of `.data` that an installer puts elsewhere."""
+    packed = isinstance(wheel, OpenWheel)
+    return (path for path in base.infos if packed or ".data/" not in path)
+
+
+def _relation(wheel: Members, path: str, base: OpenWheel, twin: str | None) -> str:
     if path not in wheel.infos:
         return _GONE
     if twin is None:
@@ -80,7 +87,9 @@ def _relation(wheel: OpenWheel, path: str, base: OpenWheel, twin: str | None) ->
     return _EQUAL if _same_contents(wheel, path, base, twin) else _OTHER
 
 
-def _same_contents(wheel: OpenWheel, path: str, base: OpenWheel, twin: str) -> bool:
+def _same_contents(wheel: Members, path: str, base: OpenWheel, twin: str) -> bool:
+    if not isinstance(wheel, OpenWheel):
+        return wheel.entry(path) == base.entry(twin)
     mine, theirs = wheel.infos[path], base.infos[twin]
     if (mine.file_size, mine.CRC) != (theirs.file_size, theirs.CRC):
         return False
@@ -89,14 +98,14 @@ def _same_contents(wheel: OpenWheel, path: str, base: OpenWheel, twin: str) -> b
     return measure(wheel.archive, mine) == measure(base.archive, theirs)
 
 
-def _renamed(base: OpenWheel, wheel: OpenWheel, path: str) -> str:
+def _renamed(base: OpenWheel, wheel: Members, path: str) -> str:
     top, slash, rest = path.partition("/")
     if base.importable(path):
         return path
     return f"{wheel.dist_info.removesuffix('.dist-info')}.{top.rpartition('.')[2]}{slash}{rest}"
 
 
-def _patch_faults(wheel: OpenWheel, stated: Pedigree) -> Iterator[Fault]:
+def _patch_faults(wheel: Members, stated: Pedigree) -> Iterator[Fault]:
     """Each patch's diff and the members declared changed by it are the same files."""
     roots = wheel.roots | {path.partition("/")[0] for path in stated.changes}
     for patch in stated.patches:
@@ -107,7 +116,7 @@ def _patch_faults(wheel: OpenWheel, stated: Pedigree) -> Iterator[Fault]:
             yield Fault(member=path, expected=f"{patch.name} in {by[1]}", got=f"only in {by[0]}")
 
 
-def _declared_faults(wheel: OpenWheel, change: MemberChange) -> Iterator[Fault]:
+def _declared_faults(wheel: Members, change: MemberChange) -> Iterator[Fault]:
     row = wheel.record.get(change.path)
     if change.change == "removed":
         if change.path in wheel.infos:

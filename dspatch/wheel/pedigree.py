@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from dspatch.errors import WheelError
-from dspatch.wheel.base import OpenWheel
+from dspatch.wheel.base import Members
 from dspatch.wheel.plan import SBOM_NAME, Change, MemberChange
 
 # A removed member is no component of the wheel; it is told as a property of the whole.
@@ -66,7 +66,7 @@ def read_pedigree(data: bytes) -> Pedigree:
         ) from None
 
 
-def stated_pedigree(wheel: OpenWheel) -> Pedigree:
+def stated_pedigree(wheel: Members) -> Pedigree:
     """What a wheel says of itself; raises `WheelError` when it has no bill of materials."""
     return read_pedigree(wheel.read_info(SBOM_NAME))
 

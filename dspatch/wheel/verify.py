@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from dspatch.errors import UnsafeArchiveError, WheelError, WheelVerifyError
-from dspatch.wheel import checks, lineage
+from dspatch.wheel import checks, installedchecks, lineage
 from dspatch.wheel.base import OpenWheel, open_wheel
 from dspatch.wheel.fault import Fault
+from dspatch.wheel.installed import Installed
 
 Check = Callable[[OpenWheel], Iterable[Fault]]
 # In the order of trust: what the later ones read, the earlier ones have checked.
@@ -20,7 +22,16 @@ CHECKS: dict[str, Check] = {
     "version": checks.version,
     "pedigree": lineage.pedigree,
 }
+INSTALLED: dict[str, installedchecks.Check] = {
+    "delta": installedchecks.delta,
+    "record": installedchecks.record,
+    "identity": installedchecks.identity,
+    "requirements": checks.requirements,
+    "version": checks.version,
+    "pedigree": lineage.pedigree,
+}
 _SHOWN = 10
+Wheel = TypeVar("Wheel", OpenWheel, Installed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +75,10 @@ def verify(wheel: Path, base: Path | None = None) -> Verification:
 
     Raises `WheelVerifyError` naming members, expected and got when any check finds a fault.
     """
-    verification = inspect(wheel, base)
+    return _refused(inspect(wheel, base), next="do not install it; build it again from its pin")
+
+
+def _refused(verification: Verification, *, next: str) -> Verification:
     faults = verification.faults
     if not faults:
         return verification
@@ -72,9 +86,25 @@ def verify(wheel: Path, base: Path | None = None) -> Verification:
     if len(faults) > _SHOWN:
         lines.append(f"… and {len(faults) - _SHOWN} more")
     raise WheelVerifyError(
-        f"{wheel.name} is not what it says: {len(faults)} faults.",
+        f"{verification.wheel.name} is not what it says: {len(faults)} faults.",
         why="\n        ".join(lines),
-        next="do not install it; build it again from its pin",
+        next=next,
+    )
+
+
+def verify_installed(wheel: Installed, base: Path | None = None) -> Verification:
+    """Verify an installation as `verify` does a wheel; without a pedigree only what pip wrote of it.
+
+    Raises `WheelVerifyError` naming files that are changed, missing or extra.
+    """
+    named = INSTALLED if wheel.patched else {key: INSTALLED[key] for key in ("record", "identity")}
+    results = [_run(name, check, wheel) for name, check in named.items()]
+    if base is not None:
+        with open_wheel(base) as original:
+            results.append(_run("base", installedchecks.against(wheel, original), wheel))
+    verification = Verification(wheel=wheel.path, results=tuple(results))
+    return _refused(
+        verification, next="install the wheel anew: pip install --force-reinstall --no-deps"
     )
 
 
@@ -93,7 +123,7 @@ def inspect(wheel: Path, base: Path | None = None) -> Verification:
     return Verification(wheel=wheel, results=tuple(results))
 
 
-def _run(name: str, check: Check, opened: OpenWheel) -> CheckResult:
+def _run(name: str, check: Callable[[Wheel], Iterable[Fault]], opened: Wheel) -> CheckResult:
     try:
         return CheckResult(name=name, faults=tuple(check(opened)))
     except WheelError as error:

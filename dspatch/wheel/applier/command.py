@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from . import journal, manifest, plan, site
+from . import fit, journal, manifest, plan, rows, site, way
 from .manifest import Delta, Side
 from .misfit import Misfit
 from .site import Installed
@@ -25,7 +25,13 @@ def main(
     words = _parser().parse_args(argv)
     try:
         delta = manifest.read(read_member or _beside)
-        told = run(delta, words.site_packages, undo=words.undo, check=words.check)
+        told = run(
+            delta,
+            words.site_packages,
+            undo=words.undo,
+            check=words.check,
+            other=words.other_build,
+        )
     except Misfit as error:
         told = {"error": error.what, "why": error.why, "next": error.next, "exit_code": error.code}
         print(json.dumps(told, indent=2) if words.json else f"error: {error}", file=_out(words))
@@ -39,8 +45,13 @@ def main(
     return 0
 
 
-def run(delta: Delta, given: str | None, *, undo: bool, check: bool) -> dict[str, Any]:
-    """Apply or undo a delta, or only look (`check`), and say what was found and done."""
+def run(
+    delta: Delta, given: str | None, *, undo: bool = False, check: bool = False, other: bool = False
+) -> dict[str, Any]:
+    """Apply or undo a delta, or only look (`check`), and say what was found and done.
+
+    `other` takes another build of the release than the pinned base wheel.
+    """
     here, there = (delta.overlay, delta.base) if undo else (delta.base, delta.overlay)
     root = _root(delta, given)
     folder = journal.state(root, site.canonical(delta.overlay.project))
@@ -49,39 +60,40 @@ def run(delta: Delta, given: str | None, *, undo: bool, check: bool) -> dict[str
             raise Misfit(f"An earlier run was stopped in {root}.", next="run without --check")
         finished = not check and journal.recover(root, folder)
         found = site.find((here, there), str(root))
-        done = _that(found, there)
+        done = next((f for f in found if way.matches(f, there, other_build=other)), None)
         if done is not None:
-            plan.check(delta, done, there)
+            fit.before(way.of(delta, done, undo=not undo, other_build=other))
             verb = "finished now" if finished else "there already; nothing to do"
-            return _told(done.root, there, f"{there.project} {there.version} is {verb}", finished)
-        planned = plan.make(delta, _only(found, here, root), here, there)
+            return _told(done, f"{done} is {verb}", changed=finished)
+        wanted = way.of(delta, _only(found, here, root, other), undo=undo, other_build=other)
+        planned = plan.make(wanted)
         if check:
             text = f"fits: {len(planned.writes)} files to write in {root}"
-            return _told(root, here, text, False)
+            return _told(wanted.site, text, changed=False)
         journal.carry_out(planned, folder)
     _compile(planned)
-    text = f"{here.project} {here.version} is now {there.project} {there.version} in {root}"
-    return _told(root, there, text, True)
+    now = Installed(
+        root=root,
+        info=wanted.there.info,
+        project=wanted.there.project,
+        version=wanted.there.version,
+    )
+    return _told(now, f"{wanted.site} is now {now} in {root}", changed=True)
 
 
 def _root(delta: Delta, given: str | None) -> Path:
-    sides = (delta.base, delta.overlay)
-    found = site.find(sides, given)
+    found = site.find((delta.base, delta.overlay), given)
     if found:
         return found[0].root
-    if given is not None and Path(given).is_dir():
+    if given is not None:
         return Path(given).resolve()
-    raise _absent(delta.base, "this Python", "run it with the Python that has it, or name")
+    raise _absent(delta.base, "for this Python", "run it with the Python that has it, or name")
 
 
-def _that(found: Sequence[Installed], side: Side) -> Installed | None:
-    return next((each for each in found if _is(each, side)), None)
-
-
-def _only(found: Sequence[Installed], here: Side, root: Path) -> Installed:
+def _only(found: Sequence[Installed], here: Side, root: Path, other: bool) -> Installed:
     if not found:
-        raise _absent(here, str(root), "install it there, or name")
-    if len(found) > 1 or not _is(found[0], here):
+        raise _absent(here, f"in {root}", "install it there, or name")
+    if len(found) > 1 or not way.matches(found[0], here, other_build=other):
         raise Misfit(
             f"This delta is for {here.project} {here.version}.",
             f"{root} has {' and '.join(map(str, found))}",
@@ -92,35 +104,27 @@ def _only(found: Sequence[Installed], here: Side, root: Path) -> Installed:
 
 def _absent(side: Side, where: str, how: str) -> Misfit:
     return Misfit(
-        f"{side.project} {side.version} is not installed for {where}."
-        if where == "this Python"
-        else f"{side.project} {side.version} is not installed in {where}.",
+        f"{side.project} {side.version} is not installed {where}.",
         f"this delta is for {side.wheel}",
         f"{how} another folder with --site-packages",
     )
 
 
-def _is(found: Installed, side: Side) -> bool:
-    same = site.canonical(found.project) == site.canonical(side.project)
-    return same and found.version == side.version
-
-
 def _compile(planned: plan.Plan) -> None:
     """Compile what the installer had compiled, for this Python."""
-    rows = planned.writes[-1].data
+    recorded = planned.writes[-1].data
     for source in planned.sources:
-        folder, _, name = source.rpartition("/")
-        compiled = f"{folder}/__pycache__/{name[:-3]}.{sys.implementation.cache_tag}.pyc"
-        if compiled.encode("utf-8") + b"," in rows:
+        place = rows.compiled(source, str(sys.implementation.cache_tag))
+        if f"{place},".encode() in recorded:
             with suppress(OSError, py_compile.PyCompileError):
                 py_compile.compile(str(planned.site.root / source), doraise=True, quiet=2)
 
 
-def _told(root: Path, side: Side, text: str, changed: bool) -> dict[str, Any]:
+def _told(found: Installed, text: str, *, changed: bool) -> dict[str, Any]:
     return {
-        "project": side.project,
-        "version": side.version,
-        "site-packages": str(root),
+        "project": found.project,
+        "version": found.version,
+        "site-packages": str(found.root),
         "changed": changed,
         "text": text,
     }
@@ -136,6 +140,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--check", action="store_true", help="look whether it fits; write nothing")
     parser.add_argument("--undo", action="store_true", help="go back to the wheel as published")
+    parser.add_argument(
+        "--other-build",
+        action="store_true",
+        help="take another build of the release than the pinned wheel: a container image's own",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     return parser
 

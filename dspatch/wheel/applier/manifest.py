@@ -31,7 +31,10 @@ class Side:
 
 @dataclass(frozen=True)
 class File:
-    """A file that the delta changes: its sha256 on each side (None: no such file), and how it is made."""
+    """A file that the delta changes: its sha256 on each side (None: no such file), and how it is made.
+
+    `identity` marks those that state name, version and build, which every build writes itself.
+    """
 
     path: str
     base: str | None
@@ -39,6 +42,7 @@ class File:
     to_base: Recipe | None
     to_overlay: Recipe | None
     executable: bool = False
+    identity: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ def _file(row: Mapping[str, Any]) -> File:
         to_base=row["to-base"],
         to_overlay=row["to-overlay"],
         executable=row["executable"],
+        identity=row["identity"],
     )
 
 
