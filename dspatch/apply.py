@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # The modules whose code decides what a patched tree looks like.
 _CODE = (
-    "apply", "astfind", "batch", "diffs", "edits", "git", "onto", "patchfile", "render", "series",
-    "threeway", "traits", "treefiles", "carry/already", "carry/editstate", "carry/hunkfind",
+    "apply", "astfind", "batch", "diffhead", "difflines", "diffs", "edits", "git", "onto",
+    "patchfile", "render", "series", "threeway", "traits", "treefiles", "carry/already", "carry/editstate", "carry/hunkfind",
     "carry/units", "carry/upstreamed",
 )  # fmt: skip
 
