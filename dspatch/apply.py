@@ -179,7 +179,9 @@ def _inputs(series: Series, checkout: Checkout, target: str, variants: Sequence[
     """One hash over everything that the patched tree is a function of, dspatch's own code included."""
     code = [paths.PACKAGE / f"{name}.py" for name in _CODE]
     models = [f"{variant.name} {variant!r}" for variant in variants]
-    inputs = [checkout.commit, series.digest, target, models, digest_of(code)]
+    # A part of a series has the same folders as the whole.
+    names = [patch.name for patch in series.patches]
+    inputs = [checkout.commit, series.digest, names, target, models, digest_of(code)]
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
 

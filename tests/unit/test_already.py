@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,13 @@ def test_an_import_is_not_inserted_twice(tmp_path: Path, upstream: Upstream) -> 
     tree: Any = applied(tmp_path, upstream)
     assert tree.plan[0].status == "upstream"
     assert "`import os`" in tree.plan[0].why
+
+
+def test_a_part_of_a_series_is_not_taken_for_the_whole(tmp_path: Path, upstream: Upstream) -> None:
+    series = patch_folders(tmp_path, {"one": EDITS, "two": PATCH.split("[[edit]]")[0]})
+    checkout = upstream.checkout(tmp_path)
+    parts = [
+        apply_series(replace(series, patches=some), checkout, target="cpu", variants=[VARIANT])
+        for some in (series.patches[:1], series.patches)
+    ]
+    assert [len(tree.patches) for tree in parts] == [1, 2]
