@@ -1,0 +1,232 @@
+"""A module of an engine, parsed no further than the names that are asked of it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from dspatch.carry.skeleton import skeleton
+
+Read = Callable[[str], bytes | None]
+
+# A top-level statement that binds one name and is parsed only when that name is asked for. Its
+# decorators come with it.
+_DEFINITION = re.compile(rb"^(?:class|def|async def)[ \t]+(\w+)", re.M)
+_NEXT = re.compile(rb"^(?![ \t\r\n#)\]}])", re.M)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """Where a name gets its meaning: the statement, and the value or annotation that it binds."""
+
+    node: ast.AST
+    annotation: ast.expr | None = None
+    value: ast.expr | None = None
+    # An item of `value` is bound, not `value`: a loop variable.
+    item: bool = False
+
+
+@dataclass(kw_only=True)
+class ModuleSource:
+    """One module: its dotted name, the path it was read from, and its top-level names."""
+
+    name: str
+    path: str
+    source: bytes
+    _chunks: dict[str, list[tuple[int, int]]] | None = None
+    _rest: dict[str, Binding] | None = None
+    _known: dict[str, Binding | None] = field(default_factory=dict)
+    # Classes parsed without the bodies of their methods: where they stand, and whole once asked for.
+    _shortened: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _wholes: dict[int, ast.ClassDef] = field(default_factory=dict)
+
+    @property
+    def is_package(self) -> bool:
+        """Whether the module is a package's `__init__`."""
+        return self.path.endswith("/__init__.py")
+
+    def binding(self, name: str) -> Binding | None:
+        """What a top-level name is bound to, `None` when the module does not bind it."""
+        if name not in self._known:
+            self._known[name] = self._find(name)
+        return self._known[name]
+
+    def names(self) -> list[str]:
+        """Every top-level name."""
+        self._index()
+        return sorted({*(self._chunks or {}), *(self._rest or {})})
+
+    def stars(self) -> list[str]:
+        """The modules whose names a `import *` brings in, as written."""
+        self._index()
+        return [name.removeprefix("*") for name in self._rest or {} if name.startswith("*")]
+
+    def _find(self, name: str) -> Binding | None:
+        self._index()
+        assert self._chunks is not None
+        assert self._rest is not None
+        spans = self._chunks.get(name)
+        if not spans:
+            return self._rest.get(name)
+        start, end = spans[-1]
+        try:
+            return Binding(node=self._definition(start, end))
+        except SyntaxError:  # what looked like a definition stands in a string
+            self._chunks, self._rest = {}, _whole(self.source)
+            return self._rest.get(name)
+
+    def _definition(self, start: int, end: int) -> ast.stmt:
+        short = skeleton(self.source[start:end])
+        if short is not None:
+            try:
+                node = _parsed(self.source, start, short).body[-1]
+                self._shortened[id(node)] = (start, end)
+            except SyntaxError:
+                pass
+            else:
+                return node
+        return _parsed(self.source, start, self.source[start:end]).body[-1]
+
+    def whole(self, node: ast.ClassDef) -> ast.ClassDef:
+        """A class of this module with the bodies of its methods."""
+        key = id(node)
+        if key not in self._shortened:
+            return node
+        if key not in self._wholes:
+            start, end = self._shortened[key]
+            found = _parsed(self.source, start, self.source[start:end]).body[-1]
+            assert isinstance(found, ast.ClassDef)
+            self._wholes[key] = found
+        return self._wholes[key]
+
+    def _index(self) -> None:
+        if self._chunks is not None:
+            return
+        chunks = list(_definitions(self.source))
+        try:
+            rest = bindings(ast.parse(_blanked(self.source, chunks)).body)
+        except (SyntaxError, ValueError):
+            chunks, rest = [], _whole(self.source)
+        self._chunks = {}
+        self._rest = rest
+        for name, start, end in chunks:
+            self._chunks.setdefault(name, []).append((start, end))
+
+
+def _whole(source: bytes) -> dict[str, Binding]:
+    try:
+        return bindings(ast.parse(source).body)
+    except (SyntaxError, ValueError):
+        return {}
+
+
+def _parsed(source: bytes, start: int, part: bytes) -> ast.Module:
+    # Empty lines in front give every node its number in the file.
+    return ast.parse(b"\n" * source.count(b"\n", 0, start) + part)
+
+
+def _definitions(source: bytes) -> Iterator[tuple[str, int, int]]:
+    """Names and spans of the top-level classes and functions, their decorators included."""
+    at = 0
+    for match in _DEFINITION.finditer(source):
+        start, end = match.start(), _next_start(source, match.end())
+        while (above := source.rfind(b"\n@", at, start)) >= 0:
+            if _next_start(source, above + 2) != start:
+                break
+            start = above + 1
+        yield match.group(1).decode(), start, end
+        at = end - 1
+
+
+def _next_start(source: bytes, after: int) -> int:
+    """Where the next statement begins that is not indented."""
+    found = _NEXT.search(source, after)
+    return len(source) if found is None else found.start()
+
+
+def _blanked(source: bytes, chunks: Sequence[tuple[str, int, int]]) -> bytes:
+    """The source without its definitions, every other line at its number."""
+    parts, at = [], 0
+    for _, start, end in chunks:
+        parts += [source[at:start], b"\n" * source.count(b"\n", start, end)]
+        at = end
+    return b"".join([*parts, source[at:]])
+
+
+def bindings(body: Sequence[ast.stmt]) -> dict[str, Binding]:
+    """The names that statements bind; of the branches of an `if` or `try` the first one counts."""
+    found: dict[str, Binding] = {}
+    for statement in body:
+        found.update(_bound_by(statement))
+    return found
+
+
+def _bound_by(statement: ast.stmt) -> dict[str, Binding]:
+    match statement:
+        case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+            return {statement.name: Binding(node=statement)}
+        case ast.Import():
+            return {_import_name(a): Binding(node=statement) for a in statement.names}
+        case ast.ImportFrom():
+            return {_from_name(statement, a): Binding(node=statement) for a in statement.names}
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            bound = Binding(node=statement, annotation=statement.annotation, value=statement.value)
+            return {name: bound}
+        case ast.Assign():
+            return dict(
+                pair for target in statement.targets for pair in _targets(target, statement)
+            )
+        case ast.For() | ast.AsyncFor():
+            return {
+                **dict(_targets(statement.target, statement)),
+                **bindings([*statement.body, *statement.orelse]),
+            }
+        case ast.With() | ast.AsyncWith():
+            named = [i.optional_vars for i in statement.items if i.optional_vars is not None]
+            return {
+                **dict(pair for target in named for pair in _targets(target, statement)),
+                **bindings(statement.body),
+            }
+        case ast.If() | ast.While() | ast.Try() | ast.Match():
+            return _branches(statement)
+    return {}
+
+
+def _branches(statement: ast.stmt) -> dict[str, Binding]:
+    handlers = [handler.body for handler in getattr(statement, "handlers", [])]
+    cases = [case.body for case in getattr(statement, "cases", [])]
+    found: dict[str, Binding] = {}
+    for block in [
+        getattr(statement, "body", []),
+        getattr(statement, "orelse", []),
+        *handlers,
+        *cases,
+        getattr(statement, "finalbody", []),
+    ]:
+        found = {**bindings(block), **found}
+    return found
+
+
+def _targets(target: ast.expr, statement: ast.stmt) -> Iterator[tuple[str, Binding]]:
+    match target:
+        case ast.Name():
+            loop = isinstance(statement, ast.For | ast.AsyncFor)
+            value = getattr(statement, "iter" if loop else "value", None)
+            yield target.id, Binding(node=statement, value=value, item=loop)
+        case ast.Tuple() | ast.List():
+            for part in target.elts:
+                inner = part.value if isinstance(part, ast.Starred) else part
+                for name, _ in _targets(inner, statement):
+                    yield name, Binding(node=statement)
+
+
+def _import_name(alias: ast.alias) -> str:
+    return alias.asname or alias.name.split(".", 1)[0]
+
+
+def _from_name(statement: ast.ImportFrom, alias: ast.alias) -> str:
+    if alias.name == "*":
+        return "*" + "." * statement.level + (statement.module or "")
+    return alias.asname or alias.name
