@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dspatch import batch, diffs, paths, render, treefiles
 from dspatch.bases import Bases
 from dspatch.batch import Result
+from dspatch.carry import guard, usesfile
 from dspatch.checkout import Checkout, cache_of
 from dspatch.errors import DspatchError, PatchConflictError, TemplateError
 from dspatch.files import write_atomically
@@ -20,6 +21,7 @@ from dspatch.onto import Place
 from dspatch.series import Patch, Planned, Series, digest_of
 from dspatch.threeway import How
 from dspatch.traits import Traits
+from dspatch.treefiles import Files
 
 if TYPE_CHECKING:
     from dspatch.variants import Variant
@@ -27,8 +29,10 @@ if TYPE_CHECKING:
 # The modules whose code decides what a patched tree looks like.
 _CODE = (
     "apply", "astfind", "batch", "diffhead", "difflines", "diffs", "edits", "git", "onto",
-    "patchfile", "render", "series", "threeway", "traits", "treefiles", "carry/already", "carry/editstate", "carry/hunkfind",
-    "carry/units", "carry/upstreamed",
+    "patchfile", "render", "series", "threeway", "traits", "treefiles", "carry/already",
+    "carry/editstate", "carry/hunkfind", "carry/units", "carry/upstreamed", "carry/binding",
+    "carry/drift", "carry/guard", "carry/modules", "carry/names", "carry/signatures",
+    "carry/skeleton", "carry/values",
 )  # fmt: skip
 
 
@@ -62,24 +66,31 @@ class PatchedTree:
 
 
 def apply_series(
-    series: Series, checkout: Checkout, *, target: str, variants: Sequence[Variant]
+    series: Series,
+    checkout: Checkout,
+    *,
+    target: str,
+    variants: Sequence[Variant],
+    guarded: bool = True,
 ) -> PatchedTree:
     """Render and apply the patches that this checkout needs; nothing but git objects is written.
 
     The result is kept by the hash of all that it depends on. Raises `PatchConflictError` that names
-    every patch that does not apply.
+    every patch that does not apply, and, if `guarded`, `SignatureDriftError` that tells every
+    upstream symbol which is not what a patch was written for.
     """
-    memory = paths.cache() / "applied" / f"{_inputs(series, checkout, target, variants)}.json"
+    inputs = _inputs(series, checkout, target, variants, guarded)
+    memory = paths.cache() / "applied" / f"{inputs}.json"
     kept = _recall(memory, series, checkout)
     if kept is not None:
         return kept
-    tree = _apply(series, checkout, target, variants)
+    tree = _apply(series, checkout, target, variants, guarded)
     _remember(memory, tree)
     return tree
 
 
 def _apply(
-    series: Series, checkout: Checkout, target: str, variants: Sequence[Variant]
+    series: Series, checkout: Checkout, target: str, variants: Sequence[Variant], guarded: bool
 ) -> PatchedTree:
     with checkout.repo.reading():
         files = treefiles.of_tree(checkout.repo, checkout.tree)
@@ -88,10 +99,12 @@ def _apply(
         place = place_of(series, checkout, facts, target=target, variants=variants)
         chosen = [item.patch for item in plan if item.applies]
         results = list(batch.changes_of(chosen, files, place))
-    failed = [result for result in results if result.error is not None]
-    if failed:
-        raise _conflict(checkout, failed, results)
-    done = [result for result in results if _how(result) != "upstream"]
+        failed = [result for result in results if result.error is not None]
+        if failed:
+            raise _conflict(checkout, failed, results)
+        done = [result for result in results if _how(result) != "upstream"]
+        if guarded:
+            _guard(checkout, done, files)
     ids = _write(checkout, done)
     head = ids[-1] if ids else checkout.commit
     return PatchedTree(
@@ -100,6 +113,15 @@ def _apply(
         tree=checkout.repo.resolve(f"{head}^{{tree}}") or "",
         plan=tuple(_settled(item, results) for item in plan),
         patches=_applied_patches(series, checkout.repo, done, ids),
+    )
+
+
+def _guard(checkout: Checkout, results: Sequence[Result], files: Files) -> None:
+    for result in results:
+        if result.outcome is not None:
+            files = files.with_changes(result.outcome.changes)
+    guard.check(
+        f"{checkout.engine} {checkout.rev}", [result.patch for result in results], files.read
     )
 
 
@@ -175,13 +197,16 @@ def _applied_patches(
     )
 
 
-def _inputs(series: Series, checkout: Checkout, target: str, variants: Sequence[Variant]) -> str:
+def _inputs(
+    series: Series, checkout: Checkout, target: str, variants: Sequence[Variant], guarded: bool
+) -> str:
     """One hash over everything that the patched tree is a function of, dspatch's own code included."""
     code = [paths.PACKAGE / f"{name}.py" for name in _CODE]
     models = [f"{variant.name} {variant!r}" for variant in variants]
     # A part of a series has the same folders as the whole.
     names = [patch.name for patch in series.patches]
-    inputs = [checkout.commit, series.digest, names, target, models, digest_of(code)]
+    recorded = usesfile.digest(patch.folder for patch in series.patches) if guarded else ""
+    inputs = [checkout.commit, series.digest, names, target, models, digest_of(code), recorded]
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
 

@@ -27,7 +27,7 @@ Status = Literal["applies", "not needed", "other target", "other variant", "upst
 EVERY = "*"
 
 # Generated from the rest of the folder, so no part of what a patch is.
-_DERIVED = ("golden/", "__pycache__/")
+_DERIVED = ("golden/", "uses.toml", "__pycache__/")
 
 
 @dataclass(frozen=True, kw_only=True)

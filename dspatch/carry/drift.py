@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from dspatch.carry import signatures
 from dspatch.carry.binding import call_changes, differences, override_changes, parse_call
-from dspatch.carry.modules import Read
 from dspatch.carry.names import Names
 from dspatch.carry.uses import Use
 from dspatch.carry.values import Class, Value
@@ -41,12 +40,11 @@ class Drift:
         )
 
 
-def check(uses: Iterable[Use], read: Read) -> tuple[Drift, ...]:
+def check(uses: Iterable[Use], names: Names) -> tuple[Drift, ...]:
     """Every use whose symbol is gone, or has changed in a way that matters to it.
 
-    read: the files of the patched tree. Only the modules that the symbols lead to are parsed.
+    names: those of the patched tree. Only the modules that the symbols lead to are parsed.
     """
-    names = Names(read)
     found: list[Drift] = []
     for use in uses:
         below_one_gone = any(

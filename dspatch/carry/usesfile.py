@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +56,16 @@ def read(folder: Path) -> Recorded | None:
         )
     written_for = source.get(source.data, "written-for", str)
     return Recorded(written_for=written_for, uses=tuple(uses))
+
+
+def digest(folders: Iterable[Path]) -> str:
+    """sha256 of what patch folders have recorded, in their order."""
+    total = hashlib.sha256()
+    for folder in folders:
+        path = folder / NAME
+        data = path.read_bytes() if path.is_file() else b""
+        total.update(f"{folder.name}\0{len(data)}\0".encode() + data)
+    return total.hexdigest()
 
 
 def _quoted(text: str) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from dspatch.carry import drift, uses
 from dspatch.carry.drift import GONE, Drift
+from dspatch.carry.names import Names
 from dspatch.carry.uses import Use
 from tests.unit.drift_upstream import AFTER, BEFORE, OURS, Tree
 
@@ -22,7 +23,7 @@ def of(symbol: str) -> Use:
 
 
 def checked(tree: Tree) -> dict[str, Drift]:
-    return {found.symbol: found for found in drift.check(USES, tree.read)}
+    return {found.symbol: found for found in drift.check(USES, Names(tree.read))}
 
 
 def test_what_a_patch_uses_is_found_through_types_bases_and_re_exports() -> None:
@@ -299,5 +300,5 @@ def test_a_drift_says_what_it_was_what_it_is_and_where_it_is_used() -> None:
 
 def test_only_the_modules_that_the_symbols_lead_to_are_read() -> None:
     tree = Tree({**AFTER.files, "mini/other.py": "def f(: not python\n"})
-    assert drift.check(USES, tree.read) == ()
+    assert drift.check(USES, Names(tree.read)) == ()
     assert "mini/other.py" not in tree.asked
