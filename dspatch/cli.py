@@ -9,8 +9,10 @@ from typing import Any
 import click
 
 from dspatch import __version__, options
+from dspatch.commands import exchange as _exchange
 from dspatch.commands import groups, words
 from dspatch.commands import inspect as _inspect
+from dspatch.commands import matrix as _matrix
 from dspatch.commands import pin as _pin
 from dspatch.commands import wheel as _wheel
 from dspatch.console import Console
@@ -96,7 +98,9 @@ def unapply(discard_edits: bool, as_json: bool, **given: Any) -> None:
 @cli.command("build-wheel")
 @options.job
 @click.option(
-    "--delta", is_flag=True, help="Also write a small file that makes it of an installed base wheel."
+    "--delta",
+    is_flag=True,
+    help="Also write a small file that makes it of an installed base wheel.",
 )
 def build_wheel(delta: bool, as_json: bool, **given: Any) -> None:
     """Build the wheel of an applied job.
@@ -166,7 +170,7 @@ def status(as_json: bool, **given: Any) -> None:
 
 
 # Importing these modules registers their commands on the groups.
-_REGISTERED = (_inspect, _pin, _wheel)
+_REGISTERED = (_exchange, _inspect, _matrix, _pin, _wheel)
 for group in (groups.pin, groups.patch, groups.wheel):
     cli.add_command(group)
 

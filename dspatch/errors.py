@@ -218,6 +218,12 @@ class MirrorError(DspatchError):
     exit_code = 48
 
 
+class ExportDriftError(DspatchError):
+    """An exported folder is not what the patches give."""
+
+    exit_code = 49
+
+
 class EngineEnvironmentError(DspatchError):
     """The engine's or the oracle's environment could not be made."""
 

@@ -26,6 +26,17 @@ def request(words: dict[str, Any]) -> Request:
     return Request(**words)
 
 
+def request_or_last(words: dict[str, Any]) -> Request:
+    """The request of the options, or that of the job applied last."""
+    from dspatch import job, receipt
+    from dspatch.stages.request import Request
+
+    if words["rev"] is not None:
+        return request(words)
+    asked = receipt.require(job.last(), "apply")["request"]
+    return Request(**{**asked, "variants": tuple(asked["variants"])})
+
+
 def job(words: dict[str, Any]) -> Job:
     """The job that the options name, or the one applied last."""
     from dspatch import job

@@ -1,0 +1,132 @@
+"""A patch folder as a mail that holds all of it, and back: the words of patch.toml as fields."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import tomlkit
+
+from dspatch.carry.mail import PatchMail
+from dspatch.errors import DiffFormatError
+from dspatch.patchfile import TARGETS, Patch
+
+_NOT_SAID = "never: nobody has said yet where it stands with upstream"
+_LANDED = re.compile(r"https://[^ ]+/commit/[0-9a-f]{7,40}/?")
+_LISTS = ("targets", "needs", "families")
+
+
+def as_mail(patch: Patch, diff: str, *, engine: str, made_on: str) -> PatchMail:
+    """A patch with its change on one revision."""
+    lists = {key: getattr(patch, key) for key in _LISTS if getattr(patch, key)}
+    applies_to = [f"{engine} {made_on}", *(f"{k} {', '.join(v)}" for k, v in lists.items())]
+    fields = [
+        ("Patch", patch.name),
+        ("Upstream", patch.upstream),
+        _dep3(patch.upstream),
+        ("Drop-when", patch.drop_when),
+        ("Applies-to", "; ".join(applies_to)),
+        ("Reference-ops", ", ".join(patch.reference_ops)),
+        ("Written-for", patch.written_for or ""),
+    ]
+    if patch.fuzz:
+        fields.append(("Fuzz", _as_json(context=patch.fuzz.context, reason=patch.fuzz.reason)))
+    for one in patch.waived:
+        fields.append(("Waive", _as_json(symbol=one.symbol, reason=one.reason, shape=one.shape)))
+    return PatchMail(subject=patch.subject, body=patch.reason, fields=tuple(fields), diff=diff)
+
+
+def as_table(mail: PatchMail) -> dict[str, Any]:
+    """The keys of patch.toml that a mail says; what it does not say takes the widest meaning."""
+    said = _applies_to(mail)
+    table: dict[str, Any] = {
+        "subject": mail.subject,
+        "reason": mail.body,
+        "upstream": _upstream(mail),
+        "drop-when": mail.get("Drop-when") or "upstream has the same change",
+        "targets": said.get("targets") or list(TARGETS),
+    }
+    more: dict[str, Any] = {
+        "needs": said.get("needs"),
+        "families": said.get("families"),
+        "reference-ops": [op for op in mail.get("Reference-ops").split(", ") if op],
+        "written-for": mail.get("Written-for"),
+        "fuzz": _from_json(mail, mail.get("Fuzz") or "null"),
+        "waive": [_from_json(mail, value) for name, value in mail.fields if name == "Waive"],
+    }
+    return table | {key: value for key, value in more.items() if value}
+
+
+def made_on(mail: PatchMail) -> tuple[str, str] | None:
+    """The engine and the revision that a mail's diff was made on, where it says so."""
+    first = mail.get("Applies-to").split("; ", 1)[0].split(" ")
+    return (first[0], first[1]) if len(first) == 2 else None
+
+
+def toml(table: Mapping[str, Any]) -> bytes:
+    """The text of patch.toml."""
+    document = tomlkit.document()
+    for key, value in table.items():
+        document.add(key, string(value) if isinstance(value, str) else tomlkit.item(value))
+    return tomlkit.dumps(document).encode()
+
+
+def string(value: str) -> Any:
+    """A TOML string: on lines of its own when it has several."""
+    if "\n" not in value.strip():
+        return tomlkit.string(value.strip())
+    text = value.strip("\n") + "\n"
+    special = "'''" in text or re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text)
+    literal = not special and ('"' in text or "\\" in text)
+    quoted = tomlkit.string(text, literal=literal, multiline=True).as_string()
+    # A newline right behind the opening quotes is no part of the string.
+    return tomlkit.value(f"{quoted[:3]}\n{quoted[3:]}")
+
+
+def slug(subject: str) -> str:
+    """A patch's name from its subject: a few plain words."""
+    bare = re.sub(r"\[[^\]]*\]|\(#\d+\)", " ", subject)
+    words = re.findall(r"[a-z0-9]+", bare.lower().encode("ascii", "ignore").decode())
+    name = ""
+    for word in words:
+        if name and len(name) + len(word) >= 40:
+            break
+        name = f"{name}-{word}" if name else word[:40]
+    return name or "patch"
+
+
+def _dep3(upstream: str) -> tuple[str, str]:
+    """Where a patch stands with upstream in the words of DEP-3."""
+    if _LANDED.fullmatch(upstream):
+        return ("Origin", f"backport, {upstream}")
+    return ("Forwarded", upstream if upstream.startswith("https://") else "no")
+
+
+def _upstream(mail: PatchMail) -> str:
+    """Our own field first, then what DEP-3 has for it."""
+    origin = mail.get("Origin").partition(", ")[2]
+    links = (mail.get("Upstream"), origin, mail.get("Forwarded"), mail.get("Applied-Upstream"))
+    return next((link for link in links if link.startswith(("https://", "never:"))), _NOT_SAID)
+
+
+def _applies_to(mail: PatchMail) -> dict[str, list[str]]:
+    parts = [part.partition(" ") for part in mail.get("Applies-to").split("; ")[1:]]
+    return {key: values.split(", ") for key, _, values in parts if key in _LISTS}
+
+
+def _as_json(**values: Any) -> str:
+    said = {key: value for key, value in values.items() if value is not None}
+    return json.dumps(said, ensure_ascii=False)
+
+
+def _from_json(mail: PatchMail, value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise DiffFormatError(
+            f"the mail of `{mail.subject}` has a field that cannot be read.",
+            why=f"it is no JSON: {value[:80]}",
+            next="mend the field, or take it out",
+        ) from None
