@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dspatch.variants import Variant
 
 # The modules whose code decides what a patched tree looks like.
-_CODE = (
+CODE = (
     "apply", "astfind", "batch", "diffhead", "difflines", "diffs", "edits", "git", "onto",
     "patchfile", "render", "series", "threeway", "traits", "treefiles", "carry/already",
     "carry/editstate", "carry/hunkfind", "carry/units", "carry/upstreamed", "carry/binding",
@@ -201,7 +201,7 @@ def _inputs(
     series: Series, checkout: Checkout, target: str, variants: Sequence[Variant], guarded: bool
 ) -> str:
     """One hash over everything that the patched tree is a function of, dspatch's own code included."""
-    code = [paths.PACKAGE / f"{name}.py" for name in _CODE]
+    code = [paths.PACKAGE / f"{name}.py" for name in CODE]
     models = [f"{variant.name} {variant!r}" for variant in variants]
     # A part of a series has the same folders as the whole.
     names = [patch.name for patch in series.patches]
