@@ -79,6 +79,6 @@ def _is_engine(wheel: Installed) -> bool:
 def _site_packages(python: str) -> list[Path]:
     """The folders that a Python imports from; raises `ProcessError` when it does not run."""
     code = "import json, sys; print(json.dumps(sys.path))"
-    done = process.run([python, "-c", code], cwd=Path("/"), env={"PYTHONPATH": ""}, timeout=60)
+    done = process.run([python, "-c", code], env={"PYTHONPATH": ""}, timeout=60)
     folders = [Path(each).resolve() for each in json.loads(done.stdout) if each]
     return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]

@@ -152,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
 def _beside(name: str) -> bytes:
     data = pkgutil.get_data(__package__, name)
     if data is None:
-        raise Misfit(f"The delta file is damaged: it has no {name}.", next="fetch it again")
+        raise Misfit("The delta file is damaged.", f"it has no {name}", "fetch or build it anew")
     return data
 
 

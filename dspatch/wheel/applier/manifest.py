@@ -56,29 +56,31 @@ class Delta:
 
     def made(self, recipe: Recipe, source: bytes, sha256: str, path: str) -> bytes:
         """A file's bytes on the other side, made from its bytes on this one."""
-        if "blob" in recipe:
-            data = self.blob(recipe["blob"])
-        else:
-            data = b"".join(_piece(piece, source) for piece in recipe["pieces"])
+        try:
+            if "blob" in recipe:
+                data = self.blob(recipe["blob"])
+            else:
+                data = b"".join(_piece(piece, source) for piece in recipe["pieces"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise _damaged(f"{path}: {error!r}") from None
         if hash_of(data) != sha256:
-            raise Misfit(f"The delta file is damaged: {path} does not come out right.")
+            raise _damaged(f"{path} does not come out right")
         return data
 
 
 def read(read_member: Callable[[str], bytes]) -> Delta:
-    """The delta whose members `read_member` reads; raises `Misfit` when a path would lead outside."""
-    content = json.loads(read_member(MANIFEST))
-    if content["format"] != 1:
-        raise Misfit(f"The delta has the unknown format {content['format']}.")
-    files = tuple(_file(row) for row in content["files"])
+    """The delta whose members `read_member` reads; raises `Misfit` for a damaged or an unsafe one."""
+    try:
+        content = json.loads(read_member(MANIFEST))
+        if content["format"] != 1:
+            raise Misfit(f"The delta has the unknown format {content['format']}.")
+        files = tuple(_file(row) for row in content["files"])
+        base, overlay = Side(**content["base"]), Side(**content["overlay"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(repr(error)) from None
     for file in files:
         _refuse_outside(file.path)
-    return Delta(
-        base=Side(**content["base"]),
-        overlay=Side(**content["overlay"]),
-        files=files,
-        blob=read_member,
-    )
+    return Delta(base=base, overlay=overlay, files=files, blob=read_member)
 
 
 def hash_of(data: bytes) -> str:
@@ -103,6 +105,10 @@ def _piece(piece: Any, source: bytes) -> bytes:
         return piece.encode("utf-8", "surrogateescape")
     start, end = piece
     return source[start:end]
+
+
+def _damaged(why: str) -> Misfit:
+    return Misfit("The delta file is damaged.", why, "fetch or build it anew")
 
 
 def _refuse_outside(path: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 from .manifest import INFO, File, hash_of
@@ -37,13 +38,14 @@ def kept(way: Way, files: dict[str, bytes]) -> dict[str, bytes]:
     }
 
 
+def is_kept(way: Way, file: File) -> bool:
+    """Whether the build had other bytes there than the pinned base wheel."""
+    return _place(way, file).is_file()
+
+
 def original(way: Way, file: File) -> bytes:
-    """A file as the build had it; raises `Misfit` when it is not there any more."""
-    place = way.site.root / way.site.info / KEPT / file.path
-    try:
-        return place.read_bytes()
-    except OSError as error:
-        raise Misfit(f"{place} is gone.", str(error), "install the base anew with pip") from None
+    """A file as the build had it."""
+    return _place(way, file).read_bytes()
 
 
 def bill(way: Way, data: bytes, written: dict[str, bytes]) -> bytes:
@@ -61,6 +63,10 @@ def bill(way: Way, data: bytes, written: dict[str, bytes]) -> bytes:
 def is_bill(file: File) -> bool:
     """Whether a file is the bill of materials."""
     return file.path == BILL
+
+
+def _place(way: Way, file: File) -> Path:
+    return way.site.root / way.site.info / KEPT / file.path
 
 
 def _metadata(way: Way, data: bytes) -> bytes:

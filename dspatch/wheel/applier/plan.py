@@ -73,15 +73,15 @@ def _changed(way: Way, before: dict[str, bytes | None]) -> Iterator[Write]:
             continue
         data = before[file.path]
         like = None if data is None else way.path_here(file)
-        if data is None or not _is_own(way, data, way.hash_here(file)):
+        if way.undo and otherbuild.is_kept(way, file):
+            made = otherbuild.original(way, file)
+        elif data is not None and _is_own(way, data, way.hash_here(file)):
+            made = otherbuild.rewritten(way, file, data)
+            kept[file.path] = data
+        else:
             made = way.made(file, data)
             if otherbuild.is_bill(file) and kept:
                 made = otherbuild.bill(way, made, own)
-        elif way.undo:
-            made = otherbuild.original(way, file)
-        else:
-            made = otherbuild.rewritten(way, file, data)
-            kept[file.path] = data
         own[way.path_there(file)] = made
         yield Write(path=way.path_there(file), data=made, like=like, executable=file.executable)
     for path, data in otherbuild.kept(way, kept).items() if kept else ():
