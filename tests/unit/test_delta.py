@@ -319,7 +319,7 @@ def test_a_path_that_leads_outside_is_refused(made: Bench, path: str) -> None:
         manifest.read(lambda name: json.dumps(content).encode())
 
 
-@pytest.mark.parametrize("text", [b"K = 1", b'"format": 1', b'"files"', b'"pieces"'])
+@pytest.mark.parametrize("text", [b"K = 1", b'"format": 1', b'\n "files": [', b'"pieces": ['])
 def test_a_damaged_delta_changes_nothing(bench: Bench, tmp_path: Path, text: bytes) -> None:
     damaged = tmp_path / bench.delta.path.name
     data = bench.delta.path.read_bytes()
