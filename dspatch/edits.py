@@ -38,18 +38,39 @@ class _Span:
     whole_lines: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """Where an edit goes: the bytes that it takes the place of, its own, and how they are indented."""
+
+    start: int
+    end: int
+    text: bytes
+    indent: bytes
+    whole_lines: bool
+
+
+def placed(source: bytes, edit: Edit) -> Placed:
+    """The place of an edit in a source. Raises `EditError` when it is not found, or more than once."""
+    scope = _scope(_parse(source, edit), edit)
+    append = edit.verb == "append"
+    span = _append_span(source, scope, edit) if append else _span(source, scope, edit)
+    return Placed(
+        start=span.start,
+        end=span.end,
+        text=_text(source, edit, span),
+        indent=span.indent,
+        whole_lines=span.whole_lines,
+    )
+
+
 def apply_edit(source: bytes, edit: Edit) -> bytes:
     """The source with one edit made.
 
     Raises `EditError` when the place is not found or found more than once, and when the result is
     not Python.
     """
-    module = _parse(source, edit)
-    scope = _scope(module, edit)
-    span = (
-        _append_span(source, scope, edit) if edit.verb == "append" else _span(source, scope, edit)
-    )
-    result = source[: span.start] + _text(source, edit, span) + source[span.end :]
+    place = placed(source, edit)
+    result = source[: place.start] + place.text + source[place.end :]
     try:
         ast.parse(result)
     except SyntaxError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -119,10 +120,10 @@ class Repo:
             raise _error(command, err, self.path)
         return out
 
-    def _attempt(self, args: Iterable[str]) -> tuple[int, bytes]:
-        """Run a command that answers by its exit status: 0 yes, 1 no, anything else is an error."""
+    def _attempt(self, args: Iterable[str], *, worst: int = 1) -> tuple[int, bytes]:
+        """Run a command that answers by its exit status: 0 yes, up to `worst` no, else an error."""
         status, out, err, command = self._raw(args, None, None)
-        if status not in (0, 1):
+        if not 0 <= status <= worst:
             raise _error(command, err, self.path)
         return status, out
 
@@ -204,6 +205,23 @@ class Repo:
         starts = [text.index(f"{commit}\n") for commit in commits]
         ends = [*starts[1:], len(text)]
         return [text[a:b].partition("\n")[2] for a, b in zip(starts, ends, strict=True)]
+
+    def blame(self, revisions: str, path: str) -> list[str]:
+        """The commit that each line of a file comes from, at the end of a range `base..head`.
+
+        Lines from before the range are given to its base.
+        """
+        out = self._execute(["blame", "--porcelain", revisions, "--", path], None, None)
+        heads = re.findall(rb"^([0-9a-f]{40}) \d+ (\d+)", out, re.MULTILINE)
+        lines = {int(line): commit.decode() for commit, line in heads}
+        return [lines[number] for number in sorted(lines)]
+
+    def grep(self, tree: str, word: str, files: str) -> list[str]:
+        """The paths of a tree, of those that a pattern like `*.py` names, whose text holds a word."""
+        args = ["grep", "-l", "-z", "-w", "-F", "-e", word, tree, "--", files]
+        _, out = self._attempt(args)
+        found = out.decode("utf-8", "surrogateescape").split("\0")[:-1]
+        return [path.partition(":")[2] for path in found]
 
     def changed_paths(self, old: str, new: str) -> tuple[str, ...]:
         """The paths that differ between two trees."""
@@ -293,6 +311,24 @@ class Repo:
         out = self._execute(["status", "--porcelain", "-z", "--no-renames", "-uall"], None, None)
         lines = out.decode("utf-8", "surrogateescape").split("\0")[:-1]
         return {line[3:]: line[:2] for line in lines}
+
+    def work_tree(self) -> str:
+        """Write the work tree as it stands as a tree, untracked files too; the index stays as it is."""
+        with tempfile.TemporaryDirectory() as folder:
+            index = Path(folder) / "index"
+            shutil.copyfile(self.path / ".git" / "index", index)
+            env = {"GIT_INDEX_FILE": str(index)}
+            self.run("add", "--all", env=env)
+            return self.run("write-tree", env=env)
+
+    def merge_files(self, base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
+        """Merge the change from `base` to `theirs` into `ours`; `None` when it conflicts."""
+        with tempfile.TemporaryDirectory() as folder:
+            names = [str(Path(folder) / name) for name in ("ours", "base", "theirs")]
+            for name, data in zip(names, (ours, base, theirs), strict=True):
+                Path(name).write_bytes(data)
+            status, out = self._attempt(["merge-file", "--stdout", "--quiet", *names], worst=127)
+        return out if status == 0 else None
 
     def reset_hard(self, commit: str) -> None:
         """Move the branch, the index and the work tree to a commit."""
