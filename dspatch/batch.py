@@ -62,7 +62,7 @@ def changes_of(patches: Sequence[Patch], files: Files, place: Place) -> Iterator
 
 def _in_doubt(parts: Sequence[FileDiff], files: Files) -> bool:
     """Whether a diff needs more than git's strict apply."""
-    obstructed = any(threeway.obstacle(part, files) for part in parts)
+    obstructed = bool(threeway.obstacles(parts, files))
     return obstructed or already.inserts_again(parts, files)
 
 

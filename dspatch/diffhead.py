@@ -94,11 +94,16 @@ def _paths(
         for kind in ("rename", "copy")
         if f"{kind} {way}" in named
     ]
-    if len(moved) == 2:
-        old, new = moved
-    else:
+    told = moved if len(moved) == 2 else [both, both]
+    if len(moved) != 2:
         _refuse_unprefixed(first, named)
-        old, new = (_stripped(named[key]) if key in named else both for key in ("---", "+++"))
+    sides = [
+        _stripped(named[key]) if key in named else own
+        for key, own in zip(("---", "+++"), told, strict=True)
+    ]
+    if any(None not in (side, own) and side != own for side, own in zip(sides, told, strict=True)):
+        raise _error("the header of a file names several paths", first)
+    old, new = moved if len(moved) == 2 else sides
     old = None if "new file" in modes else old
     new = None if "deleted file" in modes else new
     for path in (old, new):
@@ -135,7 +140,7 @@ def _refuse_unprefixed(first: str, named: dict[str, str]) -> None:
 
 
 def _refuse_outside(path: str | None) -> None:
-    parts = (path or "x").split("/")
+    parts = ["x"] if path is None else path.split("/")
     if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
         raise _error("it names a path outside of any tree", path or "")
 

@@ -15,6 +15,9 @@ from dspatch.errors import GitError, PatchConflictError
 from dspatch.git import Change, Entry, Index, Merge, Repo
 from dspatch.treefiles import PLAIN, Files
 
+# Fewer digits of a blob's id than git ever writes would prove nothing.
+SHORTEST_ID = 7
+
 How = Literal["rendered", "strict", "merged", "fuzzy", "upstream"]
 Kind = Literal["missing", "no place", "many places", "exists", "no base", "merge"]
 
@@ -85,12 +88,12 @@ def apply_diff(
     Raises `MergeConflictError` and `DiffFormatError`.
     """
     parts = diffs.read(diff)
-    obstacles = [found for part in parts if (found := obstacle(part, files))]
-    if not obstacles:
+    found = obstacles(parts, files)
+    if not found:
         try:
             return Outcome(how="strict", changes=apply_strictly(repo, parts, files))
         except GitError as error:
-            obstacles = [_refused(parts, error)]
+            found = [_refused(parts, error)]
     settled = settle()
     if settled is not None:
         return settled
@@ -101,28 +104,35 @@ def apply_diff(
             if context is None:
                 raise
     if context is not None:
-        return _fuzzy(repo, parts, files, context, obstacles)
-    raise MergeConflictError([*obstacles, *_lacking(repo, parts)], {})
+        return _fuzzy(repo, parts, files, context, found)
+    raise MergeConflictError([*found, *_lacking(repo, parts)], {})
 
 
 def apply_strictly(repo: Repo, parts: Sequence[FileDiff], files: Files) -> dict[str, Change]:
-    """Apply diffs without an `obstacle`, through git; raises `GitError`."""
+    """Apply diffs without `obstacles`, through git; raises `GitError`."""
     return _through_index(repo, parts, files, context=None)
 
 
 # -- strict ------------------------------------------------------------------------------------
 
 
-def obstacle(part: FileDiff, files: Files) -> Conflict | None:
-    """Why a file's diff cannot be applied strictly: each hunk's lines must have one place."""
+def obstacles(parts: Sequence[FileDiff], files: Files) -> list[Conflict]:
+    """Why a diff cannot be applied strictly: each hunk's lines must have one place."""
+    # A file that becomes a link is deleted and made again; two files may swap their names.
+    leaving = {part.old_path for part in parts if part.old_path != part.new_path}
+    found = (_obstacle(part, files, taken=part.new_path not in leaving) for part in parts)
+    return [conflict for conflict in found if conflict]
+
+
+def _obstacle(part: FileDiff, files: Files, *, taken: bool) -> Conflict | None:
+    if part.new_path not in (None, part.old_path) and taken and files.has(part.path):
+        return _conflict(part, "exists", "is there already")
     if part.old_path is None:
-        return _conflict(part, "exists", "is there already") if files.has(part.path) else None
+        return None
     data = files.read(part.old_path)
     if data is None:
         return _conflict(part, "missing", "does not exist")
-    if part.new_path not in (None, part.old_path) and files.has(part.path):
-        return _conflict(part, "exists", "is there already")
-    if part.old_blob and blob_id(data).startswith(part.old_blob):
+    if len(part.old_blob or "") >= SHORTEST_ID and blob_id(data).startswith(part.old_blob or ""):
         return None
     if part.binary:
         return _conflict(part, "no place", "is binary, and not the file that was changed")

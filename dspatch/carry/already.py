@@ -25,7 +25,7 @@ def outcome(repo: Repo, diff: str, files: Files, search: Search | None = None) -
     if not verdict.partly:
         return None
     rest = diffs.read(upstreamed.remainder(diff, verdict))
-    if any(threeway.obstacle(part, files) for part in rest):
+    if threeway.obstacles(rest, files):
         return None
     try:
         changes = threeway.apply_strictly(repo, rest, files)
