@@ -12,11 +12,13 @@ from dspatch import __version__, options
 from dspatch.commands import exchange as _exchange
 from dspatch.commands import groups, words
 from dspatch.commands import inspect as _inspect
+from dspatch.commands import lint as _lint
 from dspatch.commands import matrix as _matrix
 from dspatch.commands import pin as _pin
+from dspatch.commands import rebase as _rebase
 from dspatch.commands import wheel as _wheel
 from dspatch.console import Console
-from dspatch.errors import ConformanceError, DspatchError
+from dspatch.errors import ConformanceError, DspatchError, PatchLintError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -170,7 +172,7 @@ def status(as_json: bool, **given: Any) -> None:
 
 
 # Importing these modules registers their commands on the groups.
-_REGISTERED = (_exchange, _inspect, _matrix, _pin, _wheel)
+_REGISTERED = (_exchange, _inspect, _lint, _matrix, _pin, _rebase, _wheel)
 for group in (groups.pin, groups.patch, groups.wheel):
     cli.add_command(group)
 
@@ -199,7 +201,7 @@ def main(argv: list[str] | None = None) -> None:
         if "--traceback" in arguments:
             raise
         # A failed report has been printed as the result; one object is all that stdout gets.
-        if "--json" in arguments and not isinstance(error, ConformanceError):
+        if "--json" in arguments and not isinstance(error, ConformanceError | PatchLintError):
             click.echo(json.dumps(error.as_dict(), indent=2))
         else:
             click.echo(

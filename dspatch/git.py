@@ -23,7 +23,8 @@ IDENTITY = "dspatch <dspatch@localhost>"
 EPOCH = 946684800
 # Less room than this on the disk of a failed write is why it failed.
 FULL_BYTES = 1 << 20
-FILE_MODES = {0o644: "100644", 0o755: "100755"}
+EXECUTABLE, LINK = "100755", "120000"
+FILE_MODES = {0o644: "100644", 0o755: EXECUTABLE}
 
 # Variables that git reads and a hook or an outer git may have left in the environment.
 _INHERITED = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX")

@@ -42,6 +42,25 @@ def of_patch(paths: Iterable[str], before: Read, after: Read) -> tuple[Use, ...]
     paths: the files that the patch adds or changes. before, after: the tree without and with it.
     A symbol is upstream's when the tree without the patch has it.
     """
+    return _found_in(paths, before, after).uses()
+
+
+def unresolved_imports(
+    paths: Iterable[str], before: Read, after: Read
+) -> tuple[tuple[str, str], ...]:
+    """What a patch imports from the engine and the patched tree does not have: file and name."""
+    found = _found_in(paths, before, after)
+    names = found.ours.after
+    return tuple(
+        sorted(
+            (path, name)
+            for path, name in found.imports
+            if names.top(name.partition(".")[0]) is not None and names.walk(name) is None
+        )
+    )
+
+
+def _found_in(paths: Iterable[str], before: Read, after: Read) -> _Found:
     ours = Ours(Names(before), Names(after))
     found = _Found(ours)
     for path in sorted(paths):
@@ -54,7 +73,7 @@ def of_patch(paths: Iterable[str], before: Read, after: Read) -> tuple[Use, ...]
             continue
         lines = inserted_lines(before(path), source)
         _Reader(ours, found, path, lines).visit(module)
-    return found.uses()
+    return found
 
 
 @dataclass(kw_only=False)
@@ -64,6 +83,7 @@ class _Found:
     ours: Ours
     ways: dict[str, set[str]] = field(default_factory=dict)
     where: dict[str, set[str]] = field(default_factory=dict)
+    imports: set[tuple[str, str]] = field(default_factory=set)
 
     def add(self, symbol: str, way: str, where: str) -> None:
         if "." in symbol and self.ours.is_upstream(symbol):
@@ -99,6 +119,7 @@ class _Reader(ast.NodeVisitor):
         name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         self.scope = Scope(module=name)
         self.within: list[str] = []
+        self.tried = False
 
     # -- what is ours --------------------------------------------------------------------------
 
@@ -121,13 +142,23 @@ class _Reader(ast.NodeVisitor):
     def visit_Import(self, node: ast.Import) -> None:
         if self.is_ours(node):
             for alias in node.names:
-                self.add(alias.name, "import")
+                self._imported(alias.name)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         if self.is_ours(node):
             base = self.ours.after.absolute(self.scope.module, node.module or "", node.level)
             for alias in node.names:
-                self.add(base if alias.name == "*" else f"{base}.{alias.name}", "import")
+                self._imported(base if alias.name == "*" else f"{base}.{alias.name}")
+
+    def _imported(self, symbol: str) -> None:
+        self.add(symbol, "import")
+        if not self.tried:
+            self.found.imports.add((self.path, symbol))
+
+    def visit_Try(self, node: ast.Try) -> None:
+        outer, self.tried = self.tried, True  # an import that may fail
+        self.generic_visit(node)
+        self.tried = outer
 
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str) and self.is_ours(node) and _DOTTED.fullmatch(node.value):
