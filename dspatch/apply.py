@@ -19,7 +19,7 @@ from dspatch.files import write_atomically
 from dspatch.git import NewCommit, Repo
 from dspatch.onto import Place
 from dspatch.series import Patch, Planned, Series, digest_of
-from dspatch.threeway import How
+from dspatch.threeway import How, MergeConflictError
 from dspatch.traits import Traits
 from dspatch.treefiles import Files
 
@@ -105,7 +105,7 @@ def _apply(
         done = [result for result in results if _how(result) != "upstream"]
         if guarded:
             _guard(checkout, done, files)
-    ids = _write(checkout, done)
+    ids = write(checkout, done)
     head = ids[-1] if ids else checkout.commit
     return PatchedTree(
         checkout=checkout,
@@ -151,8 +151,8 @@ def _how(result: Result) -> How:
     return result.outcome.how
 
 
-def _write(checkout: Checkout, results: Sequence[Result]) -> list[str]:
-    """One commit a patch; a ref of its own keeps them for as long as somebody may want this tree."""
+def write(checkout: Checkout, results: Sequence[Result]) -> list[str]:
+    """Write outcomes as one commit a patch; a ref of its own keeps them for as long as somebody may want this tree."""
     commits = [
         NewCommit(
             message=result.patch.message, changes=tuple(changes[path] for path in sorted(changes))
@@ -256,8 +256,21 @@ def _conflict(
     return PatchConflictError(
         f"{checkout.engine} {checkout.rev}: {names} cannot be applied, so nothing was.",
         why=details + others,
-        next=f"dspatch patch show {errors[0][0].name}",
+        next=f"dspatch patch show {errors[0][0].name}" + _other_source(checkout, errors),
     )
+
+
+def _other_source(checkout: Checkout, errors: Sequence[tuple[Patch, DspatchError]]) -> str:
+    """What to try where a file is missing that the build of a wheel may have put there."""
+    missing = any(
+        conflict.kind == "missing"
+        for _, error in errors
+        if isinstance(error, MergeConflictError)
+        for conflict in error.conflicts
+    )
+    if not missing or checkout.source == "wheel":
+        return ""
+    return "; for a file that only the wheel has, apply with --source wheel"
 
 
 def _detail(patch: Patch, error: DspatchError) -> str:

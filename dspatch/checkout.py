@@ -130,7 +130,7 @@ def _import(
         git.Change(
             path=member.path,
             data=member.link.encode() if member.link is not None else member.data,
-            mode="120000" if member.link is not None else git.FILE_MODES[member.mode],
+            mode=git.LINK if member.link is not None else git.FILE_MODES[member.mode],
         )
         for member in members()
     )

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ from packaging.utils import parse_wheel_filename
 from dspatch import pins, receipt, worktree
 from dspatch.checkout import cache_of, checkout
 from dspatch.console import Console
-from dspatch.errors import EditedTreeError
+from dspatch.errors import EditedTreeError, WheelError
 from dspatch.files import sha256
-from dspatch.git import EPOCH, Entry, Repo
+from dspatch.git import EPOCH, EXECUTABLE, LINK, Entry, Repo
 from dspatch.index import download
 from dspatch.job import Job
 from dspatch.pins import Base, Engine, Pin
@@ -129,10 +129,12 @@ def _build(
     release = _release_tree(content, pin)
     with cache_of(job.id.engine) as repo, repo.reading() as read:
         patched = repo.entries(content["patched"]["tree"])
+        pristine = repo.entries(release)
         changed = repo.changed_paths(release, content["patched"]["tree"])
+        _refuse_links(engine, patched, changed)
         plan = OverlayPlan(
             base=base_path,
-            source=TreeBytes(_comparable(content, pin, base_path, repo.entries(release)), read),
+            source=TreeBytes(_comparable(content, pin, base_path, pristine), read),
             changes={
                 path: read(patched[path].blob) if path in patched else None
                 for path in changed
@@ -147,6 +149,7 @@ def _build(
             patches=(*_revision(content, repo, release), *_records(job, content, repo)),
             ancestors=_ancestors(pin, content),
             version_file=engine.version_file,
+            executable=_new_modes(pristine, patched, changed),
             epoch=epoch(),
         )
         overlay = build_overlay(plan, job.dist)
@@ -161,6 +164,28 @@ def _build(
         },
     )
     return _built(job, overlay.path, base, written, cached=False)
+
+
+def _refuse_links(engine: Engine, patched: Mapping[str, Entry], changed: Iterable[str]) -> None:
+    """A wheel holds files only; a link's target would become a file's text."""
+    for path in changed:
+        if path in patched and patched[path].mode == LINK and _is_own_source(engine, path):
+            raise WheelError(
+                f"{path} is a symbolic link in the patched tree.",
+                why="a wheel holds no links",
+                next="let the patch add a file that imports or holds what the link points to",
+            )
+
+
+def _new_modes(
+    pristine: Mapping[str, Entry], patched: Mapping[str, Entry], changed: Iterable[str]
+) -> dict[str, bool]:
+    """Whether files are executable, for those whose mode the series changed, or that it added."""
+    return {
+        path: patched[path].mode == EXECUTABLE
+        for path in changed
+        if path in patched and (path not in pristine or pristine[path].mode != patched[path].mode)
+    }
 
 
 def _release_tree(content: Mapping[str, Any], pin: Pin) -> str:
@@ -202,7 +227,7 @@ def _revision(content: Mapping[str, Any], repo: Repo, release: str) -> tuple[Pat
             subject=f"Source revision {content['request']['rev']}",
             reason="the source is a git revision of its own; this is what it changes in the release",
             upstream=content["checkout"]["origin"].split(" ")[0],
-            sha256=hashlib.sha256(diff.encode()).hexdigest(),
+            sha256=hashlib.sha256(diff.encode("utf-8", "surrogateescape")).hexdigest(),
             diff=diff,
         ),
     )

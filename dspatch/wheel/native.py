@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
+from dspatch import diffs
 from dspatch.errors import NativeSourceError
 from dspatch.wheel.plan import PatchRecord
 
@@ -15,7 +16,6 @@ _SUFFIXES = re.compile(
     r"\.(c|cc|cpp|cxx|cu|cuh|h|hpp|hxx|inl|rs|s|asm|cmake|pyx|pxd|proto)$", re.IGNORECASE
 )
 _SHOWN = 10
-_DIFF_PATH = re.compile(r'^diff --git "?a/(?P<old>.+?)"? "?b/(?P<new>.+?)"?$', re.MULTILINE)
 
 
 def is_native(path: str) -> bool:
@@ -41,9 +41,7 @@ def refuse_native(changed: Iterable[str], patches: Iterable[PatchRecord]) -> Non
 
 def diff_paths(diff: str) -> frozenset[str]:
     """The paths that a git diff touches, old and new."""
-    # Content lines of a diff start with ' ', '+', '-' or '\', so this finds file headers only.
-    found = (match.groups() for match in _DIFF_PATH.finditer(diff))
-    return frozenset(path for pair in found for path in pair)
+    return frozenset(path for file in diffs.read(diff) for path in file.paths)
 
 
 def _list(paths: list[str]) -> str:

@@ -6,6 +6,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,7 +72,8 @@ def _write(plan: OverlayPlan, base: OpenWheel, contents: Contents, target: zipfi
     for name in _order(contents, base, written):
         old = contents.kept.get(name)
         if old is not None:
-            copy_member(base.archive, base.infos[old], target, name)
+            info = _with_mode(base.infos[old], plan.executable.get(old))
+            copy_member(base.archive, info, target, name)
             rows[name] = base.entry(old)
         else:
             mode = _mode(plan, base, name)
@@ -98,7 +100,17 @@ def _mode(plan: OverlayPlan, base: OpenWheel, name: str) -> int:
     if name in plan.extensions:
         return 0o755
     info = base.infos.get(name)
-    return 0o755 if info is not None and info.external_attr >> 16 & 0o100 else 0o644
+    was = info is not None and bool(info.external_attr >> 16 & 0o100)
+    return 0o755 if plan.executable.get(name, was) else 0o644
+
+
+def _with_mode(info: zipfile.ZipInfo, executable: bool | None) -> zipfile.ZipInfo:
+    """A member of the base whose mode, not its bytes, the series changed."""
+    if executable is None:
+        return info
+    info = copy(info)
+    info.external_attr = (0o100755 if executable else 0o100644) << 16
+    return info
 
 
 @contextmanager

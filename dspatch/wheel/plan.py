@@ -79,7 +79,8 @@ class OverlayPlan:
     `source` maps the pinned source's paths to their bytes, read one by one and never kept.
     `changes` maps every path that the series changed to its new bytes, or to None if deleted.
     `extensions` maps paths in the wheel to compiled objects of our own. `requirements` maps
-    requirements as the base states them to what shall stand there instead. `epoch` is
+    requirements as the base states them to what shall stand there instead. `executable` maps paths
+    to whether they shall be so, where the series changed that or added them. `epoch` is
     SOURCE_DATE_EPOCH in seconds.
     """
 
@@ -93,6 +94,7 @@ class OverlayPlan:
     ancestors: tuple[Ancestor, ...] = ()
     extensions: Mapping[str, Path] = field(default_factory=dict)
     requirements: Mapping[str, str] = field(default_factory=dict)
+    executable: Mapping[str, bool] = field(default_factory=dict)
     version_file: str = "vllm/_version.py"
     epoch: int
 
