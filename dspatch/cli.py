@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from dspatch import __version__, options
+from dspatch.commands import edit as _edit
 from dspatch.commands import exchange as _exchange
 from dspatch.commands import groups, words
 from dspatch.commands import inspect as _inspect
@@ -172,7 +173,7 @@ def status(as_json: bool, **given: Any) -> None:
 
 
 # Importing these modules registers their commands on the groups.
-_REGISTERED = (_exchange, _inspect, _lint, _matrix, _pin, _rebase, _wheel)
+_REGISTERED = (_edit, _exchange, _inspect, _lint, _matrix, _pin, _rebase, _wheel)
 for group in (groups.pin, groups.patch, groups.wheel):
     cli.add_command(group)
 

@@ -207,12 +207,13 @@ class Repo:
         ends = [*starts[1:], len(text)]
         return [text[a:b].partition("\n")[2] for a, b in zip(starts, ends, strict=True)]
 
-    def blame(self, revisions: str, path: str) -> list[str]:
-        """The commit that each line of a file comes from, at the end of a range `base..head`.
+    def blame(self, revisions: Sequence[str], path: str) -> list[str]:
+        """The commit that each line of a file comes from; zeros where no commit has it yet.
 
-        Lines from before the range are given to its base.
+        revisions: the commit to look at, none for the work tree; `^base` gives all lines from
+        before to that base.
         """
-        out = self._execute(["blame", "--porcelain", revisions, "--", path], None, None)
+        out = self._execute(["blame", "--porcelain", *revisions, "--", path], None, None)
         heads = re.findall(rb"^([0-9a-f]{40}) \d+ (\d+)", out, re.MULTILINE)
         lines = {int(line): commit.decode() for commit, line in heads}
         return [lines[number] for number in sorted(lines)]
@@ -223,6 +224,14 @@ class Repo:
         _, out = self._attempt(args)
         found = out.decode("utf-8", "surrogateescape").split("\0")[:-1]
         return [path.partition(":")[2] for path in found]
+
+    def range_diff(self, old: str, new: str) -> str:
+        """How the changes of two commits differ, as git shows it; empty when they do not."""
+        ranges = [f"{old}^..{old}", f"{new}^..{new}"]
+        # The two are known to be one change: never take them for two.
+        options = ["--no-color", "--creation-factor=999"]
+        head, _, text = self.run("range-diff", *options, *ranges).partition("\n")
+        return "" if re.match(r"\d+: +[0-9a-f]+ = ", head) else text
 
     def changed_paths(self, old: str, new: str) -> tuple[str, ...]:
         """The paths that differ between two trees."""
@@ -275,17 +284,8 @@ class Repo:
 
     def commit_tree(self, tree: str, *parents: str) -> str:
         """A commit of a tree, with no word of who and when."""
-        author = {
-            f"GIT_{role}_{what}": value
-            for role in ("AUTHOR", "COMMITTER")
-            for what, value in (
-                ("NAME", "dspatch"),
-                ("EMAIL", "dspatch@localhost"),
-                ("DATE", f"{EPOCH} +0000"),
-            )
-        }
         parent_args = [word for parent in parents for word in ("-p", parent)]
-        return self.run("commit-tree", "-m", "merging", *parent_args, tree, env=author)
+        return self.run("commit-tree", "-m", "merging", *parent_args, tree, env=_author())
 
     def set_ref(self, ref: str, oid: str) -> None:
         """Point a ref at an object."""
@@ -312,6 +312,15 @@ class Repo:
         out = self._execute(["status", "--porcelain", "-z", "--no-renames", "-uall"], None, None)
         lines = out.decode("utf-8", "surrogateescape").split("\0")[:-1]
         return {line[3:]: line[:2] for line in lines}
+
+    def commit_all(self, message: str) -> None:
+        """Commit the work tree as it stands, untracked files too, even when nothing changed."""
+        with tempfile.TemporaryFile() as stream:
+            stream.write(message.encode())
+            stream.seek(0)
+            self.run("add", "--all")
+            words = ("commit", "--quiet", "--allow-empty", "--no-verify", "--file=-")
+            self.run(*words, stdin=stream, env=_author())
 
     def work_tree(self) -> str:
         """Write the work tree as it stands as a tree, untracked files too; the index stays as it is."""
@@ -379,6 +388,12 @@ class Index:
             mode, blob, _ = head.split(" ")
             found[path] = Entry(path=path, mode=mode, blob=blob)
         return found
+
+
+def _author() -> dict[str, str]:
+    """No word of who and when."""
+    said = (("NAME", "dspatch"), ("EMAIL", "dspatch@localhost"), ("DATE", f"{EPOCH} +0000"))
+    return {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in said}
 
 
 def init_bare(path: Path) -> Repo:

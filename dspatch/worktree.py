@@ -12,6 +12,8 @@ PATCHED = "refs/dspatch/patched"
 PRISTINE = "refs/dspatch/pristine"
 # Set while the tree moves: a process killed in between leaves it, and the next one finishes the move.
 MOVING = "refs/dspatch/moving"
+# The commit of the one patch that the tree stands at, to be edited there.
+EDITING = "refs/dspatch/editing"
 
 
 def move(
@@ -36,6 +38,22 @@ def move(
             return False
         _advance(repo, pristine, commit, clean=bool(edited))
         return True
+
+
+def stand_at(tree: Path, commit: str) -> None:
+    """Put an unedited tree at the commit of one of its patches, to be edited there.
+
+    Raises `EditedTreeError`.
+    """
+    repo = git.Repo(tree)
+    _finish_interrupted_move(repo)
+    edited = edits(tree)
+    if edited:
+        raise _edited_error(tree, edited)
+    with disk_full_explained(tree.parent):
+        repo.set_refs({MOVING: commit, EDITING: commit})
+        repo.reset_hard(commit)
+        repo.set_refs({MOVING: None})
 
 
 def edits(tree: Path) -> list[str]:
@@ -98,5 +116,6 @@ def _edited_error(tree: Path, edited: list[str]) -> EditedTreeError:
     return EditedTreeError(
         f"{tree} was edited since dspatch wrote it; it is left as it is.",
         why="\n        ".join(shown),
-        next="save the edits (`git -C TREE diff > my.diff`), or drop them with --discard-edits",
+        next="take the edits into the patches with `dspatch patch refresh`, save them (`git -C TREE"
+        " diff > my.diff`), or drop them with --discard-edits",
     )

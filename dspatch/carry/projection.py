@@ -78,11 +78,28 @@ def string(value: str) -> Any:
     if "\n" not in value.strip():
         return tomlkit.string(value.strip())
     text = value.strip("\n") + "\n"
+    return _block(text, literal='"' in text or "\\" in text)
+
+
+def _block(text: str, *, literal: bool = True) -> Any:
+    """Several lines, literally where that is wished and can be."""
     special = "'''" in text or re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text)
-    literal = not special and ('"' in text or "\\" in text)
-    quoted = tomlkit.string(text, literal=literal, multiline=True).as_string()
+    quoted = tomlkit.string(text, literal=literal and not special, multiline=True).as_string()
     # A newline right behind the opening quotes is no part of the string.
     return tomlkit.value(f"{quoted[:3]}\n{quoted[3:]}")
+
+
+def updated(
+    toml: bytes, *, keys: Mapping[str, str] | None = None, texts: Mapping[int, str] | None = None
+) -> bytes:
+    """A patch.toml with new values for some keys, and new texts for some edits; the rest as it was."""
+    document = tomlkit.parse(toml.decode())
+    for key, value in (keys or {}).items():
+        document[key] = string(value)
+    for index, text in (texts or {}).items():
+        edit: Any = document["edit"][index]
+        edit["text"] = _block(text) if "\n" in text else string(text)
+    return tomlkit.dumps(document).encode()
 
 
 def slug(subject: str) -> str:

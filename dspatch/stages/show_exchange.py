@@ -9,8 +9,12 @@ from dspatch.console import Console
 from dspatch.stages.show import relative
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dspatch.stages.editing import Refreshed
     from dspatch.stages.exchange import Exported
     from dspatch.stages.importing import Imported
+    from dspatch.stages.own import Begun, Dropped
 
 _CAME = {
     "strict": "as it is",
@@ -50,4 +54,56 @@ def imported(done: Imported, console: Console) -> None:
         console.say(f"nothing to do for `{subject}`: {done.made_on} has it already")
     if done.taken:
         console.say(f"in {relative(done.folder)}; next: dspatch apply")
+    console.result(asdict(done))
+
+
+def begun(done: Begun, console: Console) -> None:
+    """Where to edit, and what comes then."""
+    console.say(f"{done.name}: edit files in {relative(done.job.tree)}")
+    console.say("then: dspatch patch refresh")
+    console.result({"patch": done.name, "job": str(done.job.id), "path": done.job.tree})
+
+
+def standing(name: str, tree: Path, console: Console) -> None:
+    """A tree that stands at one patch."""
+    console.say(f"{relative(tree)} stands at {name}; the patches behind it wait")
+    console.say("edit there, then: dspatch patch refresh (or dspatch apply --discard-edits)")
+    console.result({"patch": name, "path": tree})
+
+
+def words_edited(name: str, changed: bool, console: Console) -> None:
+    """Whether patch.toml changed."""
+    console.say(f"{name}: changed; next: dspatch apply" if changed else f"{name}: as it was")
+    console.result({"patch": name, "changed": changed})
+
+
+def refreshed(done: Refreshed, console: Console) -> None:
+    """What each patch took in, and what only a form for this revision holds."""
+    for one in done.patches:
+        if one.new:
+            console.say(f"{one.name}: a new patch of your own")
+        for path in one.sources:
+            console.say(f"{one.name}: {relative(path)}")
+        if one.form and not one.new:
+            console.say(f"{one.name}: {one.form}")
+        if one.kept_as_form:
+            paths = ", ".join(one.kept_as_form)
+            console.say(
+                f"  only as a diff for this revision: {paths}; its templates and edits do not say it"
+            )
+    if not done.patches:
+        console.say("nothing to take in")
+    if not done.moved:
+        console.note("the tree was edited meanwhile and is left as it is; run it again")
+    console.result({**asdict(done), "job": str(done.job.id), "path": done.job.tree})
+
+
+def dropped(done: Dropped, console: Console) -> None:
+    """What is gone, or left out."""
+    for path in done.removed:
+        console.say(f"removed {relative(path)}")
+    if not done.removed:
+        state = "is left out of your series" if done.left_out else "is part of your series again"
+        console.say(f"{done.name} {state}")
+    console.say("next: dspatch apply")
     console.result(asdict(done))
