@@ -27,7 +27,7 @@ def found(repo: Repo, commits: Sequence[str]) -> Iterator[tuple[str, str, str, i
 def _of_file(
     repo: Repo, commits: Sequence[str], commit: str, path: str, file: diffs.FileDiff
 ) -> Iterator[tuple[str, str, str, int]]:
-    wrote = repo.blame(f"{commits[0]}^..{commit}^", path)
+    wrote = repo.blame([f"{commit}^", f"^{commits[0]}^"], path)
     seen: set[str] = set()
     for line in _removed(file):
         earlier = wrote[line - 1]

@@ -1,0 +1,135 @@
+"""`dspatch patch why` and `range-diff`: which patch wrote a line, and how a series differs between revisions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dspatch import receipt
+from dspatch.carry import rangediff, why
+from dspatch.carry.rangediff import Pair
+from dspatch.carry.why import History, Origin
+from dspatch.checkout import Checkout
+from dspatch.console import Console
+from dspatch.errors import PatchFormatError
+from dspatch.git import Repo
+from dspatch.job import Job
+from dspatch.patchfile import Patch
+from dspatch.series import Series
+from dspatch.stages.apply import compute, load_series
+from dspatch.stages.request import Request
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explained:
+    """Where the lines of a file come from; `line` is the one that was asked for, with its text."""
+
+    engine: str
+    rev: str
+    path: str
+    origins: tuple[Origin, ...]
+    took_out: tuple[str, ...]
+    patches: dict[str, Patch]
+    line: int | None
+    text: str
+
+
+def explain(place: str, where: Job | Request, console: Console) -> Explained:
+    """Say where a file's lines come from, or one line: `place` is FILE or FILE:LINE.
+
+    where: an applied job, whose work tree is looked at with the edits in it, or a request, whose
+    tree is computed. Raises `DspatchError` when there is no such file or line.
+    """
+    path, line = _place(place)
+    if isinstance(where, Job):
+        engine, rev = where.id.engine, where.id.rev
+        path, history = _inside(path, where.tree), _of_job(where)
+        text = _read(where.tree / path)
+        paths = list(history.repo.entries("HEAD"))
+    else:
+        engine, rev = where.engine, where.rev
+        tree = compute(where, console)[1]
+        history = _of_commits(tree.checkout, tree.commit, {p.commit: p.name for p in tree.patches})
+        entries = history.repo.entries(tree.commit)
+        text = history.repo.blob(entries[path].blob) if path in entries else None
+        paths = list(entries)
+    if text is None:
+        raise why.no_such_file(path, paths, f"{engine} {rev}")
+    origins = why.origins(history, path) if text else ()
+    if line is not None:
+        origins = (why.of_line(origins, line, path),)
+    return Explained(
+        engine=engine,
+        rev=rev,
+        path=path,
+        origins=origins,
+        took_out=why.took_out(history, path, origins) if line is None else (),
+        patches=_known(load_series(engine), history),
+        line=line,
+        text=_line(text, line),
+    )
+
+
+def _place(place: str) -> tuple[str, int | None]:
+    found = re.fullmatch(r"(.+):(\d+)", place)
+    return (found[1], int(found[2])) if found else (place, None)
+
+
+def _inside(path: str, tree: Path) -> str:
+    """A path in the engine's tree, also when it was given as a path on the disk."""
+    absolute = Path(path).absolute()
+    if absolute.is_relative_to(tree):
+        return absolute.relative_to(tree).as_posix()
+    return path
+
+
+def _of_job(job: Job) -> History:
+    content = receipt.require(job, "apply")
+    return History(
+        repo=Repo(job.tree),
+        base=content["checkout"]["commit"],
+        head=None,
+        patches={patch["commit"]: patch["name"] for patch in content["patches"]},
+    )
+
+
+def _of_commits(checkout: Checkout, head: str, patches: dict[str, str]) -> History:
+    return History(repo=checkout.repo, base=checkout.commit, head=head, patches=patches)
+
+
+def _read(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def _line(text: bytes, line: int | None) -> str:
+    return "" if line is None else text.splitlines()[line - 1].decode("utf-8", "replace")
+
+
+def _known(series: Series, history: History) -> dict[str, Patch]:
+    """The patches of a history that the series still has."""
+    found = {}
+    for name in history.patches.values():
+        try:
+            found[name] = series.patch(name)
+        except PatchFormatError:
+            continue  # dropped since it was applied
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """A series on two revisions."""
+
+    engine: str
+    revisions: tuple[str, str]
+    pairs: tuple[Pair, ...]
+
+
+def compare(first: Request, rev: str, console: Console) -> Compared:
+    """The series on the revision of a request and on another one, patch by patch."""
+    old = compute(first, console)[1]
+    new = compute(replace(first, rev=rev), console)[1]
+    return Compared(
+        engine=first.engine, revisions=(first.rev, rev), pairs=rangediff.pairs(old, new)
+    )
