@@ -17,6 +17,7 @@ from dspatch.errors import (
     GitError,
     HashMismatchError,
     LockedError,
+    MirrorError,
     OfflineError,
     UnknownRevisionError,
 )
@@ -81,6 +82,17 @@ def cache_of(engine: str) -> Iterator[git.Repo]:
         ) from None
 
 
+def source_of(pin: Pin, kind: SourceKind = "auto") -> Source:
+    """The pinned source of a kind; raises `UnknownRevisionError` when the pin has none."""
+    return _source(pin, _kind(pin, kind, None, None))
+
+
+def git_ref(url: str, revision: str) -> str:
+    """Where the cache keeps a revision of a repository."""
+    key = hashlib.sha256(url.encode()).hexdigest()[:16]
+    return f"refs/pristine/git/{key}/{_ref_part(revision)}"
+
+
 def _kind(pin: Pin, source: SourceKind, repo: str | None, revision: str | None) -> str:
     if source != "auto":
         return source
@@ -141,15 +153,30 @@ def _import(
 
 def _from_git(pin: Pin, bare: git.Repo, repo: str | None, revision: str) -> Checkout:
     url = _location(repo) if repo else pin.repository
-    key = hashlib.sha256(url.encode()).hexdigest()[:16]
-    ref = f"refs/pristine/git/{key}/{_ref_part(revision)}"
+    ref = git_ref(url, revision)
     fixed = re.fullmatch(r"[0-9a-f]{40}", revision) is not None
     if not (fixed and _kept(bare, ref)):
         try:
-            bare.fetch(url, revision, ref)
+            _fetch(bare, url, revision, ref, pin.engine)
         except GitError as error:
             _explain(bare, ref, url, revision, error)
     return _found(pin, bare, _kept(bare, ref), "git", f"{url} {revision}")
+
+
+def _fetch(bare: git.Repo, url: str, revision: str, ref: str, engine: str) -> None:
+    """Fetch a revision from where it is, or from the mirror that `DSPATCH_MIRROR` names."""
+    folder = paths.mirror()
+    if folder is None or Path(url).exists():
+        bare.fetch(url, revision, ref)
+        return
+    try:
+        bare.fetch(str(folder / "git" / f"{engine}.git"), ref, ref)
+    except GitError as error:
+        raise MirrorError(
+            f"The mirror {folder} has not `{revision}` of {url}.",
+            why=error.why,
+            next=f"where there is a network, apply it and run: dspatch pin mirror {folder} --jobs",
+        ) from None
 
 
 def _check_commit(pin: Pin, found: Checkout) -> None:

@@ -128,6 +128,10 @@ def download_listed(project: str, file: IndexFile, progress: Progress | None = N
 def _named(project: str, filename: str) -> list[IndexFile]:
     named = [file for file in files(project) if file.filename == filename]
     if not named:
+        if (mirror := paths.mirror()) is not None:
+            from dspatch.pins.mirror import missing
+
+            raise missing(mirror, project, filename)
         raise DownloadError(
             f"No package index has {filename}.",
             why=f"the project {project} lists no such file",

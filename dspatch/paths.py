@@ -27,6 +27,12 @@ def cache() -> Path:
     return Path(base) / "dspatch"
 
 
+def mirror() -> Path | None:
+    """The folder that `dspatch pin mirror` wrote, from which alone packages then come: `DSPATCH_MIRROR`."""
+    given = os.environ.get("DSPATCH_MIRROR")
+    return Path(given).expanduser().resolve() if given else None
+
+
 def work() -> Path:
     """The folder of the jobs, `dspatch-work` in the current folder. `DSPATCH_WORK` moves it."""
     return Path(os.environ.get("DSPATCH_WORK", "dspatch-work")).expanduser().resolve()

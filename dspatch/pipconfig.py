@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dspatch import paths
 from dspatch.errors import DownloadError
 
 if TYPE_CHECKING:
@@ -51,7 +52,12 @@ def default_index() -> str:
 
 
 def load(env: Mapping[str, str] | None = None) -> PipConfig:
-    """Read the configuration files and `PIP_*` variables; `DownloadError` for a malformed one."""
+    """Read the configuration files and `PIP_*` variables; `DownloadError` for a malformed one.
+
+    A mirror that `DSPATCH_MIRROR` names is asked alone, whatever pip is told.
+    """
+    if env is None and (mirror := paths.mirror()) is not None:
+        return PipConfig(indexes=(), find_links=(str(mirror),))
     env = os.environ if env is None else env
     values: dict[str, str] = {}
     for path in config_files(env):

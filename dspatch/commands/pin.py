@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -68,3 +69,58 @@ def pin_show(engine: str | None, rev: str | None, as_json: bool) -> None:
     from dspatch.stages import show
 
     show.pin(pins.load(*words.named(engine, rev)), Console(as_json=as_json))
+
+
+@pin.command("mirror")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@options.engine
+@click.option(
+    "--rev", "revs", multiple=True, metavar="REV", help="Pinned release (v0.27.1); repeatable."
+)
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    type=click.Choice(options.TARGETS),
+    help="Repeatable; cpu.",
+)
+@options.variant
+@click.option("--jobs", is_flag=True, help="Mirror for every job that was applied here.")
+@click.option(
+    "--conformance/--no-conformance",
+    default=True,
+    help="With or without what conformance installs: gigabytes of torch.",
+)
+@click.option("--check", is_flag=True, help="Verify every file of the mirror; fetch nothing.")
+@options.as_json
+def pin_mirror(
+    folder: Path,
+    engine: str | None,
+    revs: tuple[str, ...],
+    targets: tuple[str, ...],
+    variants: tuple[str, ...],
+    jobs: bool,
+    conformance: bool,
+    check: bool,
+    as_json: bool,
+) -> None:
+    """Write all that jobs need into FOLDER, for runs without a network.
+
+    Sources, base wheels and every package that the environments install, by hash. Without --rev and
+    --jobs, for the jobs that it was written for. A run then uses it alone: DSPATCH_MIRROR=FOLDER.
+
+    \b
+    dspatch pin mirror mirror --engine vllm --rev v0.27.1
+    dspatch pin mirror mirror --check
+    """
+    from dspatch.pins import mirror as mirrors
+    from dspatch.stages import mirror, show_mirror
+
+    console = Console(as_json=as_json)
+    if check:
+        show_mirror.checked(folder, mirrors.check(folder), console)
+        return
+    wanted = mirror.named(engine or "vllm", revs, targets, variants)
+    wanted += mirror.applied() if jobs else []
+    wanted = wanted or mirror.known(folder)
+    show_mirror.written(mirror.run(folder, wanted, console, prove=conformance), console)

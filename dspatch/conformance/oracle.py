@@ -98,10 +98,14 @@ class Oracle:
 
 def ensure(progress: Progress = silent) -> Oracle:
     """The oracle, with its environment made when it is not in the cache."""
+    made = environment.ensure("oracle", requirements(), progress=progress)
+    return Oracle(environment=made, requirements=requirements())
+
+
+def requirements() -> tuple[str, ...]:
+    """What the oracle's environment installs."""
     data = tomllib.loads(Path(__file__).with_name("oracle.toml").read_text())
-    requirements = tuple(data["requirements"])
-    made = environment.ensure("oracle", requirements, progress=progress)
-    return Oracle(environment=made, requirements=requirements)
+    return tuple(data["requirements"])
 
 
 def _golden_task(golden: Golden) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 from dspatch import files, paths, process
 from dspatch.engines import Progress, silent
 from dspatch.errors import EngineEnvironmentError, ProcessError
+from dspatch.pins import mirror
 from dspatch.wheel.metadata import satisfiable
 
 MARKER = ".complete"
@@ -122,11 +123,20 @@ def _make(environment: Environment, requirements: Sequence[str]) -> None:
     with _whole_or_gone(environment, requirements) as record:
         _venv(environment)
         if requirements:
-            _pip(environment, "install", "--no-input", *requirements)
+            _pip(environment, "install", "--no-input", *_wanted(environment, requirements))
         broken = _broken_companions(environment)
         if broken:
             _pip(environment, "uninstall", "--yes", *broken)
         record["removed"] = broken
+
+
+def _wanted(environment: Environment, requirements: Sequence[str]) -> list[str]:
+    """What pip is told to install; with a mirror, the very files that it locked, and no index."""
+    if (folder := paths.mirror()) is None:
+        return list(requirements)
+    lock = mirror.lock_of(environment.path.name)
+    words = ["--isolated", "--no-index", "--find-links", str(folder), "--no-deps"]
+    return [*words, "--require-hashes", "--requirement", str(lock)]
 
 
 def _layer(layer: Environment, below: Environment, wheel: Path) -> None:
