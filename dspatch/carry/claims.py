@@ -162,7 +162,7 @@ def differences(
     if scope is None:
         raise ValueError("it does not say which releases it speaks of")
     spoken_of = [v for v in releases if Version(scope[2]) <= Version(v) <= Version(scope[3])]
-    claimed = dict(_claims(block, spoken_of))
+    claimed = _claims(block, spoken_of)
     measured = {
         (row.patch, row.target, version): row.cells[version]
         for row in rows
@@ -179,7 +179,18 @@ def differences(
     return list(_grouped(found, measured, spoken_of)), len(open_cells)
 
 
-def _claims(block: Block, releases: Sequence[str]) -> Iterator[tuple[tuple[str, str, str], str]]:
+def _claims(block: Block, releases: Sequence[str]) -> dict[tuple[str, str, str], str]:
+    """What is claimed of each cell; a cell that is spoken of twice has both claims."""
+    found: dict[tuple[str, str, str], str] = {}
+    for key, said in _lines_read(block, releases):
+        before = found.get(key, said)
+        found[key] = said if before == said else f"{before} and {said}"
+    return found
+
+
+def _lines_read(
+    block: Block, releases: Sequence[str]
+) -> Iterator[tuple[tuple[str, str, str], str]]:
     for line in block.text.splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         if len(cells) != len(_HEAD[block.kind]) or cells[0] in ("patch", "---"):

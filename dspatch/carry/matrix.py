@@ -125,7 +125,7 @@ def _failure(patch: Patch, error: DspatchError, files: Files, place: Place) -> t
 def _gone(patch: Patch, error: DspatchError, files: Files, place: Place) -> list[str]:
     """The files that a patch changes and that the release lacks."""
     if isinstance(error, MergeConflictError):
-        return sorted({each.path for each in error.conflicts if each.kind == "missing"})
+        return sorted({each.path for each in error.conflicts if not files.has(each.path)})
     wanted = [edit.file for edit in patch.edits if holds(edit.when, place.context.traits) is None]
     made = {new.path for new in patch.files}
     return sorted({path for path in wanted if path not in made and not files.has(path)})

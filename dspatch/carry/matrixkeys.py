@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dspatch import diffs, paths
 from dspatch.apply import CODE
+from dspatch.carry import usesfile
 from dspatch.series import digest_of
 
 if TYPE_CHECKING:
@@ -74,8 +75,14 @@ class Keys:
 
     def _own_digest(self, patch: Patch) -> str:
         asked = {name: self._series.traits[name].question for name in self._traits(patch)}
-        left_out = patch.name in self._series.left_out
-        inputs = [patch.name, self._series.patch_digest(patch), asked, left_out]
+        uses = patch.folder / usesfile.NAME
+        inputs = [
+            patch.name,
+            self._series.patch_digest(patch),
+            digest_of([uses]) if uses.exists() else "",
+            asked,
+            patch.name in self._series.left_out,
+        ]
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
     def _traits(self, patch: Patch) -> set[str]:

@@ -20,11 +20,14 @@ Content = dict[str, dict[str, dict[str, Any]]]
 
 
 def read(engine: str, release: Release) -> Content:
-    """What is kept of a release, by patch and target and then by key; empty when nothing is."""
+    """What is kept of a release, by patch and target and then by key; empty when nothing is, or it was spoilt."""
     try:
-        content: Content = json.loads(_path(engine, release).read_text())
-    except (FileNotFoundError, ValueError):
+        digest, _, body = _path(engine, release).read_bytes().partition(b"\n")
+    except FileNotFoundError:
         return {}
+    if digest.decode(errors="replace") != hashlib.sha256(body).hexdigest():
+        return {}
+    content: Content = json.loads(body)
     return content
 
 
@@ -55,7 +58,9 @@ def write(
         rows[key] = asdict(one)
         for oldest in list(rows)[:-KEPT]:
             del rows[oldest]
-    write_atomically(_path(engine, release), json.dumps(content).encode())
+    body = json.dumps(content).encode()
+    digest = hashlib.sha256(body).hexdigest().encode()
+    write_atomically(_path(engine, release), digest + b"\n" + body)
 
 
 def _path(engine: str, release: Release) -> Path:

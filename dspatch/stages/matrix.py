@@ -292,8 +292,10 @@ def _outside(work: _Work) -> dict[str, str]:
     found: dict[str, str] = {}
     for target in work.wanted.targets or TARGETS:
         for item in work.series.plan(nothing, target, families):
-            if item.status in ("other target", "other variant", "left out"):
+            if item.status in ("other variant", "left out"):
                 found[item.patch.name] = item.why
+            elif item.status == "other target":
+                found.setdefault(item.patch.name, item.why)
     inside = {patch.name for t in work.wanted.targets or TARGETS for patch in work.patches(t)}
     return {name: why for name, why in found.items() if name not in inside}
 
