@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from dspatch import paths
 from dspatch.carry.lint import Fault, Rule
-from dspatch.edits import VERBS
 from dspatch.patchfile import Patch
-from dspatch.series import Layer, Series
+from dspatch.series import Layer, Series, load
 
 _VERSION = re.compile(r"\bv?\d+\.\d+\.\d+(\.post\d+)?\b")
 _BRANCH = re.compile(r"<%-?\s*(?:if|elif)\b[^%]*\btraits\.")
@@ -104,20 +104,32 @@ def _referred(question: object) -> Iterator[object]:
 
 
 def verbs(series: Series) -> Iterator[Fault]:
-    """A verb that the shipped patches use once is a special case, not a verb."""
+    """A verb that one shipped patch uses, of all engines, is a special case and not a verb."""
     users: dict[str, set[str]] = defaultdict(set)
-    for patch in series.patches:
+    for patch in _shipped(series):
         for edit in patch.edits:
             users[edit.verb].add(patch.name)
+    mine = {patch.name for patch in series.patches if patch.shipped}
+    for verb, names in sorted(users.items()):
+        if len(names) == 1 and names <= mine:
+            (only,) = names
+            yield Fault(
+                rule="verbs",
+                patch=only,
+                where=f"{only}/patch.toml",
+                what=f"no other patch uses the verb `{verb}`",
+                next="word its edit with another verb",
+            )
+
+
+def _shipped(series: Series) -> Iterator[Patch]:
+    yield from (patch for patch in series.patches if patch.shipped)
     if not any(layer.shipped for layer in series.layers):
         return
-    for verb in VERBS:
-        if len(users[verb]) == 1:
-            (only,) = users[verb]
-            yield Fault(
-                rule="verbs", patch="", where="series",
-                what=f"only {only} uses the verb `{verb}`", next="word its edit with another verb",
-            )  # fmt: skip
+    for folder in sorted(paths.data("patches").glob("*/series")):
+        if folder.parent.name != series.engine:
+            engine = folder.parent.name
+            yield from load(engine, paths.data("patches"), paths.data("templates")).patches
 
 
 def edited_twice(series: Series) -> Iterator[Fault]:

@@ -14,6 +14,8 @@ def found(repo: Repo, commits: Sequence[str]) -> Iterator[tuple[str, str, str, i
 
     commits: one a patch, in the order in which they were applied.
     """
+    if not commits:
+        return
     touched: set[str] = set()
     for commit, text in zip(commits, repo.diffs(list(commits)), strict=True):
         files = diffs.read(text)

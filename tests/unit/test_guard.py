@@ -1,0 +1,149 @@
+"""Apply refuses a tree on which a patch's upstream symbols have changed, unless that is waived."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dspatch.apply import PatchedTree, apply_series
+from dspatch.carry import usesfile
+from dspatch.carry.linttrees import Tried, record
+from dspatch.errors import PatchFormatError, SignatureDriftError
+from dspatch.series import Series
+from tests.support import PATCH, Upstream, dedent, load_series, patch_folders
+
+VARIANT: Any = SimpleNamespace(name="deepseek-v3", families=frozenset({"mla"}))
+TEMPLATE = dedent("""
+    from mini.ops import decode
+
+
+    def run(q):
+        return decode(q, 1.0)
+""")
+OPS = "def decode(q, scale):\n    return q\n"
+WRITTEN = PATCH.replace('targets = ["cpu"]', 'targets = ["cpu"]\nwritten-for = "1.0"')
+
+
+def applied(series: Series, root: Path, upstream: Upstream, **how: bool) -> PatchedTree:
+    pristine = upstream.checkout(root)
+    return apply_series(series, pristine, target="cpu", variants=[VARIANT], **how)
+
+
+@pytest.fixture
+def series(tmp_path: Path, upstream: Upstream) -> Series:
+    """A patch of the mini engine, with what it uses recorded on the release it was written for."""
+    upstream.files["mini/ops.py"] = OPS.encode()
+    patch_folders(tmp_path, {"cpu-mla": WRITTEN})
+    (tmp_path / "templates/mini/cpu_mla.py.j2").write_text(TEMPLATE)
+    loaded = load_series(tmp_path)
+    patch = loaded.patch("cpu-mla")
+    tree = applied(loaded, tmp_path, upstream)
+    recorded = record(patch, [Tried(rev="1.0", target="cpu", tree=tree)])
+    assert recorded is not None
+    (patch.folder / usesfile.NAME).write_text(usesfile.write(recorded))
+    return load_series(tmp_path)
+
+
+def renamed(upstream: Upstream) -> Upstream:
+    upstream.version = "2.0"
+    upstream.files["mini/ops.py"] = OPS.replace("q, scale", "scale, q").encode()
+    return upstream
+
+
+def test_the_release_it_was_written_for_passes(
+    tmp_path: Path, upstream: Upstream, series: Series
+) -> None:
+    assert [p.name for p in applied(series, tmp_path, upstream).patches] == ["cpu-mla"]
+
+
+def test_a_changed_signature_stops_apply_with_all_that_is_known(
+    tmp_path: Path, upstream: Upstream, series: Series
+) -> None:
+    with pytest.raises(SignatureDriftError) as error:
+        applied(series, tmp_path, renamed(upstream))
+    assert error.value.exit_code == 38
+    assert error.value.what.startswith("mini 2.0: cpu-mla would apply, but 1 upstream symbol")
+    for words in (
+        "cpu-mla, written for 1.0: mini.ops.decode: argument 1 was `q` and is `scale`",
+        "was   function (q, scale)",
+        "is    function (scale, q)",
+        "used  mini/cpu_mla.py",
+    ):
+        assert words in error.value.why
+    assert '[[waive]] symbol = "mini.ops.decode", shape = "function (scale, q)"' in error.value.next
+
+
+def test_nothing_is_written_for_a_tree_that_is_refused(
+    tmp_path: Path, upstream: Upstream, series: Series
+) -> None:
+    pristine = renamed(upstream).checkout(tmp_path)
+    refs = pristine.repo.run("for-each-ref")
+    with pytest.raises(SignatureDriftError):
+        apply_series(series, pristine, target="cpu", variants=[VARIANT])
+    assert pristine.repo.run("for-each-ref") == refs
+
+
+WAIVE = '\n[[waive]]\nsymbol = "mini.ops.decode"\nreason = "both are numbers of one kind"\n'
+
+
+@pytest.mark.parametrize(
+    ("shape", "passes"),
+    [("", True), ("function (scale, q)", True), ("function (q, scale, causal)", False)],
+)
+def test_a_waiver_holds_for_its_symbol_and_shape(
+    shape: str, passes: bool, tmp_path: Path, upstream: Upstream, series: Series
+) -> None:
+    waive = WAIVE + (f'shape = "{shape}"\n' if shape else "")
+    path = tmp_path / "patches/mini/cpu-mla/patch.toml"
+    path.write_text(path.read_text().replace("\n[[file]]", f"{waive}\n[[file]]"))
+    waived = load_series(tmp_path)
+    if passes:
+        applied(waived, tmp_path, renamed(upstream))
+    else:
+        with pytest.raises(SignatureDriftError):
+            applied(waived, tmp_path, renamed(upstream))
+
+
+def test_a_kept_tree_is_asked_again_when_the_record_changed(
+    tmp_path: Path, upstream: Upstream, series: Series
+) -> None:
+    applied(series, tmp_path, upstream)
+    path = tmp_path / "patches/mini/cpu-mla" / usesfile.NAME
+    path.write_text(
+        path.read_text().replace("function (q, scale)", "function (q, scale, causal=True)")
+    )
+    applied(load_series(tmp_path), tmp_path, upstream)  # one parameter less, which was never given
+    path.write_text(path.read_text().replace("function (q", "function (x"))
+    with pytest.raises(SignatureDriftError):
+        applied(load_series(tmp_path), tmp_path, upstream)
+
+
+def test_without_the_guard_the_tree_is_computed(
+    tmp_path: Path, upstream: Upstream, series: Series
+) -> None:
+    assert applied(series, tmp_path, renamed(upstream), guarded=False).patches
+
+
+def test_a_record_is_no_part_of_what_a_patch_is(tmp_path: Path, series: Series) -> None:
+    patch = series.patch("cpu-mla")
+    before = series.patch_digest(patch)
+    (patch.folder / usesfile.NAME).unlink()
+    assert load_series(tmp_path).patch_digest(patch) == before
+
+
+def test_the_record_is_the_same_bytes_again_and_reads_back(series: Series) -> None:
+    folder = series.patch("cpu-mla").folder
+    recorded = usesfile.read(folder)
+    assert recorded is not None
+    assert usesfile.write(recorded) == (folder / usesfile.NAME).read_text()
+    assert [use.symbol for use in recorded.uses] == ["mini.ops.decode"]
+
+
+def test_a_damaged_record_is_told_by_file_and_line(series: Series) -> None:
+    folder = series.patch("cpu-mla").folder
+    (folder / usesfile.NAME).write_text('written-for = "1.0"\n\n[[use]]\nsymbol = 3\n')
+    with pytest.raises(PatchFormatError, match=r"uses\.toml, line 4: `symbol` must be a string"):
+        usesfile.read(folder)
