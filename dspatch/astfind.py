@@ -7,6 +7,7 @@ import difflib
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 Scope = ast.AST
 # Fields that say where or how code was written, not what it means.
@@ -33,6 +34,16 @@ class Match:
 
     nodes: tuple[ast.stmt | ast.expr, ...]
     is_statement: bool
+
+
+@lru_cache(maxsize=32)
+def parsed(source: bytes) -> ast.Module:
+    """A Python file as a syntax tree, which callers share and must not change.
+
+    An edit is looked for, made and checked on the same few sources: each is parsed once. Raises
+    `SyntaxError` and `ValueError`.
+    """
+    return ast.parse(source)
 
 
 def pattern(source: str) -> Pattern:

@@ -72,7 +72,7 @@ def apply_edit(source: bytes, edit: Edit) -> bytes:
     place = placed(source, edit)
     result = source[: place.start] + place.text + source[place.end :]
     try:
-        ast.parse(result)
+        astfind.parsed(result)
     except SyntaxError as error:
         raise EditError(
             f"{edit.file}: the edit `{edit.verb}` leaves a file that is not Python.",
@@ -84,7 +84,7 @@ def apply_edit(source: bytes, edit: Edit) -> bytes:
 
 def _parse(source: bytes, edit: Edit) -> ast.Module:
     try:
-        return ast.parse(source)
+        return astfind.parsed(source)
     except (SyntaxError, ValueError) as error:
         raise EditError(f"{edit.file} cannot be parsed as Python.", why=str(error)) from None
 

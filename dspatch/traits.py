@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -158,9 +157,8 @@ def _probe(question: Mapping[str, Any], data: bytes | None) -> bool:
     )
 
 
-@lru_cache(maxsize=64)
 def _module(data: bytes) -> ast.Module | None:
     try:
-        return ast.parse(data)
+        return astfind.parsed(data)
     except (SyntaxError, ValueError):
         return None

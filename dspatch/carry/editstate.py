@@ -43,7 +43,7 @@ def _holds_every_word(source: bytes, text: str) -> bool:
 
 def _scope(source: bytes, edit: Edit) -> ast.AST | None:
     try:
-        module = ast.parse(source)
+        module = astfind.parsed(source)
     except (SyntaxError, ValueError):
         return None
     return module if edit.symbol is None else astfind.symbol(module, edit.symbol)
