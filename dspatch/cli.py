@@ -10,6 +10,7 @@ import click
 
 from dspatch import __version__, options
 from dspatch.commands import edit as _edit
+from dspatch.commands import audit as _audit
 from dspatch.commands import exchange as _exchange
 from dspatch.commands import groups, words
 from dspatch.commands import inspect as _inspect
@@ -19,7 +20,7 @@ from dspatch.commands import pin as _pin
 from dspatch.commands import rebase as _rebase
 from dspatch.commands import wheel as _wheel
 from dspatch.console import Console
-from dspatch.errors import ConformanceError, DspatchError, PatchLintError
+from dspatch.errors import AuditError, ConformanceError, DspatchError, PatchLintError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -176,6 +177,7 @@ def status(as_json: bool, **given: Any) -> None:
 _REGISTERED = (_edit, _exchange, _inspect, _lint, _matrix, _pin, _rebase, _wheel)
 for group in (groups.pin, groups.patch, groups.wheel):
     cli.add_command(group)
+cli.add_command(_audit.audit)
 
 
 @cli.command()
@@ -202,7 +204,7 @@ def main(argv: list[str] | None = None) -> None:
         if "--traceback" in arguments:
             raise
         # A failed report has been printed as the result; one object is all that stdout gets.
-        if "--json" in arguments and not isinstance(error, ConformanceError | PatchLintError):
+        if "--json" in arguments and not isinstance(error, ConformanceError | PatchLintError | AuditError):
             click.echo(json.dumps(error.as_dict(), indent=2))
         else:
             click.echo(

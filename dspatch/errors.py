@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class DspatchError(Exception):
@@ -15,6 +15,8 @@ class DspatchError(Exception):
         self.what = what
         self.why = why
         self.next = next
+        # What `--json` prints beside the words, when a result goes with the error.
+        self.details: dict[str, Any] = {}
 
     def __str__(self) -> str:
         lines = [self.what]
@@ -24,9 +26,10 @@ class DspatchError(Exception):
             lines.append(f"  next: {self.next}")
         return "\n".join(lines)
 
-    def as_dict(self) -> dict[str, str | int]:
+    def as_dict(self) -> dict[str, Any]:
         """The error as the object that `--json` prints."""
         return {
+            **self.details,
             "error": type(self).__name__,
             "exit_code": self.exit_code,
             "what": self.what,
@@ -252,6 +255,12 @@ class ConformanceError(DspatchError):
     """The engine does not compute what the oracle computes."""
 
     exit_code = 60
+
+
+class AuditError(DspatchError):
+    """An audit found what its threshold does not allow, or the recorded ranges no longer hold."""
+
+    exit_code = 61
 
 
 class ProcessError(DspatchError):

@@ -13,9 +13,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 TARGETS = ("cpu", "cuda")
 
 
-def _complete_rev(
+def complete_rev(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
+    """The pinned revisions that begin as typed."""
     from dspatch import pins
 
     found = pins.pinned(ctx.params.get("engine") or "vllm")
@@ -44,7 +45,7 @@ engine = click.option(
 rev = click.option(
     "--rev",
     metavar="REV",
-    shell_complete=_complete_rev,
+    shell_complete=complete_rev,
     help="Pinned release (v0.27.1), or with --repo or --source git any commit, tag or branch.",
 )
 target = click.option(

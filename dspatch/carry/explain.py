@@ -20,10 +20,11 @@ RENAMED_FROM = 0.5  # as much of a file as git asks for to call it renamed
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A release between two pins: its files, read when asked for."""
+    """A release between two pins: its files, read when asked for, of those that can be read at all."""
 
     rev: str
     read: Read
+    sees: Callable[[str], bool] = lambda path: True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +54,12 @@ class Reason:
 class Context:
     """What a conflict is explained from: both trees, the releases between them, upstream's history.
 
-    `releases` come oldest first, neither end included, and are read no further than needed.
+    `old` and `new` are the trees as the patches before left them, `pristine` the old one without
+    patches. `releases` come oldest first, neither end included, and are read no further than needed.
     """
 
     old: Readable
+    pristine: Readable
     new: Readable
     old_rev: str
     new_rev: str
@@ -66,14 +69,15 @@ class Context:
     _walked: list[Release] = field(default_factory=list)
     _rest: Iterator[Release] | None = None
 
-    def walk(self) -> Iterator[Release]:
-        """The releases, kept from one question to the next, then the new tree itself."""
-        yield from self._walked
+    def walk(self, path: str) -> Iterator[Release]:
+        """The releases that show a path, kept from one question to the next; then the new tree itself."""
+        yield from (release for release in self._walked if release.sees(path))
         if self._rest is None:
             self._rest = iter(self.releases)
         for release in self._rest:
             self._walked.append(release)
-            yield release
+            if release.sees(path):
+                yield release
         yield Release(rev=self.new_rev, read=self.new.read)
 
 
@@ -103,12 +107,12 @@ def _file(file: FileDiff, context: Context) -> list[Reason]:
 def _already_there(file: FileDiff, context: Context) -> list[Reason]:
     if context.new.read(file.path) is None:
         return []
-    since = next((r.rev for r in context.walk() if r.read(file.path) is not None), None)
+    since = next((r.rev for r in context.walk(file.path) if r.read(file.path) is not None), None)
     return [Reason(path=file.path, number=0, since=since)]
 
 
 def _missing(file: FileDiff, path: str, context: Context) -> Reason:
-    until, since = _boundary(context, lambda read: read(path) is not None)
+    until, since = _boundary(path, context, lambda data: data is not None)
     symbol = next((s for h in file.hunks if (s := symbol_at(context.old.read(path), h))), None)
     renamed = renamed_to(path, context)
     return Reason(
@@ -126,12 +130,7 @@ def _missing(file: FileDiff, path: str, context: Context) -> Reason:
 
 def _hunk(path: str, number: int, hunk: Hunk, lines: Sequence[str], context: Context) -> Reason:
     changed = changed_lines(hunk.before, lines)
-
-    def stands(read: Read) -> bool:
-        data = read(path)
-        return data is not None and bool(hunkfind.places(hunk.before, hunkfind.lines_of(data)))
-
-    until, since = _boundary(context, stands)
+    until, since = _boundary(path, context, _stands(hunk, changed, context.pristine.read(path)))
     symbol = symbol_at(context.old.read(path), hunk)
     return Reason(
         path=path,
@@ -145,11 +144,34 @@ def _hunk(path: str, number: int, hunk: Hunk, lines: Sequence[str], context: Con
     )
 
 
-def _boundary(context: Context, stands: Callable[[Read], bool]) -> tuple[str | None, str | None]:
-    """The last release for which something holds, and the first for which it no longer does."""
+def _stands(
+    hunk: Hunk, changed: Sequence[str], pristine: bytes | None
+) -> Callable[[bytes | None], bool]:
+    """Whether a release still has the lines that a hunk expects.
+
+    Where patches before it put some of them there, those that upstream changed are looked for.
+    """
+    whole = pristine is not None and hunkfind.places(hunk.before, hunkfind.lines_of(pristine))
+    wanted = {line.strip() for line in changed}
+
+    def stands(data: bytes | None) -> bool:
+        if data is None:
+            return False
+        lines = hunkfind.lines_of(data)
+        if whole:
+            return bool(hunkfind.places(hunk.before, lines))
+        return wanted <= {line.strip() for line in lines}
+
+    return stands
+
+
+def _boundary(
+    path: str, context: Context, stands: Callable[[bytes | None], bool]
+) -> tuple[str | None, str | None]:
+    """The last release for which something holds of a file, and the first for which it no longer does."""
     until = context.old_rev
-    for release in context.walk():
-        if not stands(release.read):
+    for release in context.walk(path):
+        if not stands(release.read(path)):
             return until, release.rev
         until = release.rev
     return None, None
@@ -218,8 +240,12 @@ def renamed_to(path: str, context: Context) -> str | None:
     if old is None:
         return None
     fresh = set(context.new.paths()) - set(context.old.paths())
-    same_name = [each for each in sorted(fresh) if PurePosixPath(each).name == PurePosixPath(path).name]
-    near = [each for each in sorted(fresh) if PurePosixPath(each).suffix == PurePosixPath(path).suffix]
+    same_name = [
+        each for each in sorted(fresh) if PurePosixPath(each).name == PurePosixPath(path).name
+    ]
+    near = [
+        each for each in sorted(fresh) if PurePosixPath(each).suffix == PurePosixPath(path).suffix
+    ]
     best = max(
         ((_likeness(old, context.new.read(each) or b""), each) for each in same_name or near[:50]),
         default=(0.0, path),

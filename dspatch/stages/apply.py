@@ -60,17 +60,22 @@ def load_series(engine: str) -> series.Series:
 def run(request: Request, console: Console, *, discard_edits: bool = False) -> Applied:
     """Apply the series in a job's own tree, all or nothing."""
     resolved, tree = compute(request, console)
+    with resolved.job.locked():
+        return put(resolved, tree, discard_edits=discard_edits)
+
+
+def put(resolved: Resolved, tree: PatchedTree, *, discard_edits: bool = False) -> Applied:
+    """Move a job's tree to a patched one and write the receipt; the caller has the job locked."""
     job = resolved.job
-    with job.locked():
-        changed = worktree.move(
-            job.tree,
-            tree.checkout.repo,
-            pristine=tree.checkout.commit,
-            commit=tree.commit,
-            discard=discard_edits,
-        )
-        receipt.write(job, "apply", _receipt(resolved, tree))
-        remember(job)
+    changed = worktree.move(
+        job.tree,
+        tree.checkout.repo,
+        pristine=tree.checkout.commit,
+        commit=tree.commit,
+        discard=discard_edits,
+    )
+    receipt.write(job, "apply", _receipt(resolved, tree))
+    remember(job)
     return Applied(
         job=job, pin=resolved.pin, variants=resolved.variants, tree=tree, changed=changed
     )

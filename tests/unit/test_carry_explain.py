@@ -39,7 +39,12 @@ RENAMED = {"m.py": "", "core/m.py": OLD}
 def context(folder: Path, new: dict[str, str], *between: tuple[str, dict[str, str]]) -> Context:
     releases = [Release(rev=rev, read=Tree(files).read) for rev, files in between]
     return Context(
-        old=Tree({"m.py": OLD}), new=Tree(new), old_rev="v1", new_rev="v9", releases=releases
+        old=Tree({"m.py": OLD}),
+        pristine=Tree({"m.py": OLD}),
+        new=Tree(new),
+        old_rev="v1",
+        new_rev="v9",
+        releases=releases,
     )
 
 
@@ -90,6 +95,23 @@ def test_a_symbol_that_moved(tmp_path: Path) -> None:
     searched.search = lambda word: ["other.py"] if word == "load" else []
     diff = change(tmp_path / "2", {"m.py": OLD}, {"m.py": PATCHED}).diff
     assert explain.explain(diff, searched)[0].moved == "other.py"
+
+
+def test_releases_that_cannot_show_a_file_are_passed_over(tmp_path: Path) -> None:
+    found = context(tmp_path, {"m.py": NEXT}, ("v3", {"m.py": NEXT}))
+    found.releases = [Release(rev="v2", read=lambda path: None, sees=lambda path: False)]
+    diff = change(tmp_path, {"m.py": OLD}, {"m.py": PATCHED}).diff
+    assert explain.explain(diff, found)[0].since == "v9"
+
+
+def test_lines_of_an_earlier_patch_are_not_looked_for_in_releases(tmp_path: Path) -> None:
+    mine = OLD.replace("names = set()", "names = set()  # ours")
+    found = context(tmp_path, {"m.py": NEXT}, ("v2", {"m.py": OLD}), ("v3", {"m.py": NEXT}))
+    found.old = Tree({"m.py": mine})
+    patched = mine.replace("self.copy(name, data)\n", "self.copy(name, data.float())\n")
+    diff = change(tmp_path, {"m.py": mine}, {"m.py": patched}).diff
+    found.new = Tree({"m.py": NEXT.replace("names = set()", "names = set()  # ours")})
+    assert explain.explain(diff, found)[0].since == "v3"
 
 
 def test_a_new_file_that_upstream_has_since(tmp_path: Path) -> None:

@@ -1,0 +1,42 @@
+"""Forms written and taken back: the change of a patch as a diff, in the patch's folder or the user's own layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from dspatch import paths
+from dspatch.carry import folder
+from dspatch.files import write_atomically
+from dspatch.patchfile import FORM_SUFFIX, Patch
+
+
+def path(patch: Patch, engine: str, made_on: str) -> Path:
+    """Where a form belongs: beside its patch.toml, but for a patch of the installed package.
+
+    What is installed is not the user's; the form then lies in the own layer, under the patch's name.
+    """
+    home = patch.folder
+    if paths.is_installed(home):
+        home = paths.own_patches() / engine / patch.name
+    return home / f"{made_on}{FORM_SUFFIX}"
+
+
+def write(forms: Mapping[Path, bytes]) -> None:
+    """Write forms, each in one step. Raises `LockedError` while another process changes the patches."""
+    for file, data in forms.items():
+        with folder.editing(file.parent.parent):
+            write_atomically(file, data)
+
+
+def restore(old: Mapping[Path, bytes | None]) -> None:
+    """Put files back to what they held; `None` removes one, and its folder with the last one."""
+    for file, data in old.items():
+        with folder.editing(file.parent.parent):
+            if data is not None:
+                write_atomically(file, data)
+                continue
+            file.unlink(missing_ok=True)
+            with suppress(OSError):
+                file.parent.rmdir()

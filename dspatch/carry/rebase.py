@@ -1,0 +1,313 @@
+"""A series taken to another revision: each patch by its text, then by its edits, and both compared."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import unified_diff
+from typing import Literal
+
+from dspatch import onto, threeway, treefiles
+from dspatch.apply import PatchedTree
+from dspatch.batch import Result
+from dspatch.carry import already, depends
+from dspatch.carry.depends import Dependent, Step
+from dspatch.carry.explain import Reason
+from dspatch.checkout import Checkout
+from dspatch.errors import DspatchError
+from dspatch.git import Change, Repo
+from dspatch.onto import Place
+from dspatch.patchfile import Patch
+from dspatch.series import Planned
+from dspatch.threeway import How, Labels, MergeConflictError, Outcome
+from dspatch.treefiles import Files
+
+Status = Literal[
+    "applies", "upstream", "conflict", "waits", "skipped",
+    "not needed", "other target", "other variant", "left out",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """A revision with a series planned for it: its pristine files, and where patches are put."""
+
+    rev: str
+    checkout: Checkout
+    files: Files
+    place: Place
+    plan: tuple[Planned, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """One way to put a patch onto a tree: what it gave, or why it failed; neither when it has no such way."""
+
+    outcome: Outcome | None = None
+    error: DspatchError | None = None
+
+    @property
+    def word(self) -> str:
+        """The way's result in a word, empty when it was not tried."""
+        if self.error is not None:
+            return "conflict" if isinstance(self.error, MergeConflictError) else "fails"
+        return self.outcome.how if self.outcome is not None else ""
+
+    @property
+    def marked(self) -> Mapping[str, Change]:
+        """The files as a merge in conflict left them, those that merged included."""
+        return self.error.marked if isinstance(self.error, MergeConflictError) else {}
+
+    @property
+    def unresolved(self) -> tuple[str, ...]:
+        """Of these the files in conflict."""
+        if not isinstance(self.error, MergeConflictError):
+            return ()
+        return tuple(sorted({each.path for each in self.error.conflicts} & self.marked.keys()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Carried:
+    """What becomes of one patch.
+
+    `textual` is its diff made on the old revision, merged; `semantic` its edits run again;
+    `difference` what the second gives beside the first, where both work. `record` says that apply
+    comes to this outcome only from a form.
+    """
+
+    patch: Patch
+    status: Status
+    why: str = ""
+    textual: Tried = field(default_factory=Tried)
+    semantic: Tried = field(default_factory=Tried)
+    difference: str = ""
+    outcome: Outcome | None = None
+    record: bool = False
+    error: DspatchError | None = None
+    before: Files | None = None
+    reasons: tuple[Reason, ...] = ()
+    dependents: tuple[Dependent, ...] = ()
+
+    @property
+    def agree(self) -> bool | None:
+        """Whether text and edits gave the same files, where both were tried and worked."""
+        both = self.textual.outcome is not None and self.semantic.outcome is not None
+        return not self.difference if both else None
+
+    @property
+    def how(self) -> How | None:
+        """How it came onto the tree."""
+        return self.outcome.how if self.outcome is not None else None
+
+
+def carry(old: PatchedTree, new: Side, *, skipped: Collection[str] = ()) -> list[Carried]:
+    """What becomes of every patch of a series, each on the tree that those before it leave.
+
+    One that fails is left out, and those that rest on it wait; the rest goes on.
+    """
+    files, done, failed = new.files, [], set()
+    waiting: dict[str, Dependent] = {}
+    steps = _Lazy(old)
+    for item in new.plan:
+        one = _carried(item, old, new, files, skipped, waiting)
+        if one.status in ("conflict", "skipped"):
+            failed.add(one.patch.name)
+            found = steps.dependents(one.patch.name)
+            waiting = {each.name: each for each in found} | waiting
+            one = _with_dependents(one, found)
+        elif one.outcome is not None and one.status == "applies":
+            files = files.with_changes(one.outcome.changes)
+        done.append(one)
+    return done
+
+
+def results(carried: Sequence[Carried]) -> list[Result]:
+    """Those that change the tree, as `apply` takes them."""
+    return [
+        Result(patch=one.patch, outcome=one.outcome) for one in carried if one.status == "applies"
+    ]
+
+
+def _carried(
+    item: Planned,
+    old: PatchedTree,
+    new: Side,
+    files: Files,
+    skipped: Collection[str],
+    waiting: dict[str, Dependent],
+) -> Carried:
+    patch = item.patch
+    if not item.applies:
+        seen = _seen_upstream(patch, old, files) if item.status == "not needed" else ""
+        why = f"{item.why}; {seen}" if seen else item.why
+        return Carried(patch=patch, status=item.status, why=why)
+    if patch.name in skipped:
+        return Carried(patch=patch, status="skipped", why="skipped in this rebase")
+    if patch.name in waiting:
+        why = f"rests on {waiting[patch.name].on}: {waiting[patch.name].detail}"
+        return Carried(patch=patch, status="waits", why=why)
+    textual = _textual(patch, old, new, files)
+    semantic = _semantic(patch, files, new.place)
+    return _chosen(patch, textual, semantic, _as_applied(patch, semantic, files, new.place), files)
+
+
+def _diff(patch: Patch, old: PatchedTree) -> str | None:
+    """The patch's diff as it was on the old revision, `None` where it was not applied."""
+    commit = next((each.commit for each in old.patches if each.name == patch.name), None)
+    return old.checkout.repo.diff(f"{commit}^", commit) if commit else None
+
+
+def _seen_upstream(patch: Patch, old: PatchedTree, files: Files) -> str:
+    """How much of a patch that is needed no more upstream has made itself."""
+    diff = _diff(patch, old)
+    return already.judge(old.checkout.repo, diff, files).why if diff else ""
+
+
+def _textual(patch: Patch, old: PatchedTree, new: Side, files: Files) -> Tried:
+    """The patch's diff as it was on the old revision, onto the new one by git's own merge."""
+    diff = _diff(patch, old)
+    if diff is None:
+        return Tried()
+    repo = new.place.repo
+    try:
+        outcome = threeway.apply_diff(
+            repo,
+            diff,
+            files,
+            base_paths=lambda: repo.entries(old.checkout.tree).keys(),
+            labels=labels(patch, old.checkout, new),
+            settle=lambda: already.outcome(repo, diff, files),
+        )
+    except DspatchError as error:
+        if isinstance(error, MergeConflictError):
+            error = already.told(error, already.judge(repo, diff, files))
+        return Tried(error=error)
+    return Tried(outcome=outcome)
+
+
+def labels(patch: Patch, old: Checkout, new: Side) -> Labels:
+    """What conflict markers call the sides of a patch."""
+    return Labels(base=f"{old.engine} {old.rev}", ours=f"{old.engine} {new.rev}", theirs=patch.name)
+
+
+def _semantic(patch: Patch, files: Files, place: Place) -> Tried:
+    if not patch.renders:
+        return Tried()
+    try:
+        return Tried(outcome=onto.render_onto(patch, files, place.context))
+    except DspatchError as error:
+        return Tried(error=error)
+
+
+def _as_applied(patch: Patch, semantic: Tried, files: Files, place: Place) -> Tried:
+    """What `apply` comes to: the form of this very revision, else the edits, else the nearest form."""
+    if onto.recorded_form(patch, place) is None and (semantic.outcome or not patch.forms):
+        return semantic
+    try:
+        return Tried(outcome=onto.change_of(patch, files, place))
+    except DspatchError as error:
+        return Tried(error=error)
+
+
+def _chosen(patch: Patch, textual: Tried, semantic: Tried, applied: Tried, files: Files) -> Carried:
+    outcome = applied.outcome or textual.outcome
+    if outcome is None:
+        error = textual.error or applied.error
+        assert error is not None, patch.name
+        return Carried(
+            patch=patch, status="conflict", why=str(error.what), error=error,
+            textual=textual, semantic=semantic, before=files,
+        )  # fmt: skip
+    return Carried(
+        patch=patch,
+        status="upstream" if outcome.how == "upstream" else "applies",
+        why=outcome.note,
+        textual=textual,
+        semantic=semantic,
+        difference=_difference(textual, semantic, files),
+        outcome=outcome,
+        record=applied.outcome is None and outcome.how != "upstream",
+        before=files,
+    )
+
+
+def _with_dependents(one: Carried, found: Sequence[Dependent]) -> Carried:
+    return replace(one, dependents=tuple(found))
+
+
+# -- both ways compared ---------------------------------------------------------------------------
+
+
+def _difference(textual: Tried, semantic: Tried, files: Files) -> str:
+    """What the edits give beside the merged text, file by file."""
+    if textual.outcome is None or semantic.outcome is None:
+        return ""
+    text, edited = (
+        files.with_changes(way.outcome.changes) for way in (textual, semantic) if way.outcome
+    )
+    paths = sorted({*textual.outcome.changes, *semantic.outcome.changes})
+    return "".join(
+        line
+        for path in paths
+        for line in _file_difference(path, text.read(path), edited.read(path))
+    )
+
+
+def _file_difference(path: str, one: bytes | None, other: bytes | None) -> Iterator[str]:
+    if one == other:
+        return
+    old, new = (
+        (data or b"").decode("utf-8", "replace").splitlines(keepends=True) for data in (one, other)
+    )
+    for line in unified_diff(old, new, f"{path} by its text", f"{path} by its edits", n=2):
+        yield line if line.endswith("\n") else f"{line}\n"
+
+
+# -- who rests on whom ----------------------------------------------------------------------------
+
+
+class _Lazy:
+    """The steps of the series on the old revision, read when the first patch fails."""
+
+    def __init__(self, old: PatchedTree) -> None:
+        self._old = old
+        self._steps: list[Step] | None = None
+
+    def dependents(self, name: str) -> tuple[Dependent, ...]:
+        """The patches that rest on one."""
+        if self._steps is None:
+            with self._old.checkout.repo.reading():
+                self._steps = list(steps(self._old))
+        return depends.dependents(name, self._steps, lambda names: without(self._old, names))
+
+
+def steps(tree: PatchedTree) -> Iterator[Step]:
+    """What each patch of a patched tree did to its files."""
+    repo = tree.checkout.repo
+    for patch in tree.patches:
+        before, after = (
+            _bytes(repo, rev, patch.paths) for rev in (f"{patch.commit}^", patch.commit)
+        )
+        yield Step(name=patch.name, before=before, after=after)
+
+
+def _bytes(repo: Repo, commit: str, paths: Sequence[str]) -> dict[str, bytes | None]:
+    entries = repo.entries(commit)
+    return {path: repo.blob(entries[path].blob) if path in entries else None for path in paths}
+
+
+def without(tree: PatchedTree, names: Collection[str]) -> dict[str, str]:
+    """The patches of a patched tree that no longer apply when some are left out, each with its reason."""
+    repo = tree.checkout.repo
+    files = treefiles.of_tree(repo, tree.checkout.tree)
+    failed: dict[str, str] = {}
+    for patch in tree.patches:
+        if patch.name in names:
+            continue
+        try:
+            outcome = threeway.apply_diff(repo, tree.diff(patch), files)
+        except DspatchError as error:
+            failed[patch.name] = error.why or error.what
+            continue
+        files = files.with_changes(outcome.changes)
+    return failed

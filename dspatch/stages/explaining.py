@@ -1,0 +1,108 @@
+"""Conflicts of a rebase explained: from the releases between, from upstream's history, from the series itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dspatch import pins, treefiles
+from dspatch.apply import PatchedTree
+from dspatch.carry import between, explain, history
+from dspatch.carry.explain import Context, Reason, Release
+from dspatch.carry.history import Span
+from dspatch.carry.rebase import Carried, Side
+from dspatch.carry.rebasestate import Wanted
+from dspatch.console import Console
+from dspatch.errors import DspatchError
+from dspatch.git import Repo
+
+
+def explained(
+    carried: Sequence[Carried], old: PatchedTree, new: Side, wanted: Wanted, console: Console
+) -> tuple[Carried, ...]:
+    """The rows of a rebase, those in conflict with their reasons.
+
+    Releases that cannot be asked are told in a note; then the reasons name no release.
+    """
+    if not any(one.status == "conflict" for one in carried):
+        return tuple(carried)
+    span = upstream_history(wanted, old, new, console)
+    repo = new.checkout.repo
+    try:
+        with (
+            between.between(
+                wanted.engine, old.checkout.rev, new.checkout.rev, repo, console.note
+            ) as releases,
+            console.working("looking for the release that changed the lines"),
+        ):
+            walked = _Walked(releases)
+            return tuple(_one(one, old, new, walked, span) for one in carried)
+    except DspatchError as error:
+        console.note(f"the releases between cannot be read: {error.what}")
+        return tuple(_one(one, old, new, (), span) for one in carried)
+
+
+def upstream_history(wanted: Wanted, old: PatchedTree, new: Side, console: Console) -> Span | None:
+    """Upstream's commits between both revisions, when `--repo` names a clone that has them."""
+    if wanted.repo is None:
+        return None
+    place = Path(wanted.repo).expanduser()
+    if not place.is_dir():
+        console.note(f"{wanted.repo} is no folder, so upstream's history is not looked at")
+        return None
+    found = history.span(Repo(place), _names(wanted, wanted.rev), _names(wanted, wanted.onto))
+    if found is None:
+        console.note(f"{place} has no history from {wanted.rev} to {wanted.onto}")
+    return found
+
+
+def _names(wanted: Wanted, rev: str) -> list[str]:
+    try:
+        pin = pins.load(wanted.engine, rev)
+    except DspatchError:
+        return [rev]
+    return [name for name in (pin.commit, pin.tag, rev) if name]
+
+
+class _Walked:
+    """Releases that several conflicts ask about, opened once."""
+
+    def __init__(self, releases: Iterable[Release]) -> None:
+        self._rest = iter(releases)
+        self._opened: list[Release] = []
+
+    def __iter__(self) -> Iterator[Release]:
+        yield from self._opened
+        for release in self._rest:
+            self._opened.append(release)
+            yield release
+
+
+def _one(
+    one: Carried, old: PatchedTree, new: Side, releases: Iterable[Release], span: Span | None
+) -> Carried:
+    if one.status != "conflict":
+        return one
+    return replace(one, reasons=_reasons(one, old, new, releases, span))
+
+
+def _reasons(
+    one: Carried, old: PatchedTree, new: Side, releases: Iterable[Release], span: Span | None
+) -> tuple[Reason, ...]:
+    commit = next((each.commit for each in old.patches if each.name == one.patch.name), None)
+    if commit is None or one.before is None:
+        return ()
+    repo = new.checkout.repo
+    tree = new.checkout.tree
+    context = Context(
+        old=treefiles.of_tree(repo, f"{commit}^"),
+        pristine=treefiles.of_tree(repo, old.checkout.tree),
+        new=one.before,
+        old_rev=old.checkout.rev,
+        new_rev=new.rev,
+        releases=releases,
+        history=span,
+        search=lambda word: repo.grep(tree, word, "*.py"),
+    )
+    return explain.explain(repo.diff(f"{commit}^", commit), context)

@@ -1,0 +1,98 @@
+"""Both sides of a rebase: the series on the old revision, the new one's tree, and every patch between them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from dspatch import apply, pins, series, treefiles
+from dspatch.apply import PatchedTree
+from dspatch.carry import rebase
+from dspatch.carry.rebase import Carried, Side
+from dspatch.carry.rebasestate import Wanted
+from dspatch.checkout import Checkout
+from dspatch.console import Console
+from dspatch.errors import UnknownRevisionError, UnpinnedRevisionError
+from dspatch.stages import apply as apply_stage
+from dspatch.stages.request import Request, Resolved, resolve
+from dspatch.traits import Traits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Both sides of a rebase, and what becomes of every patch between them."""
+
+    wanted: Wanted
+    resolved: Resolved
+    old: PatchedTree
+    new: Side
+    carried: tuple[Carried, ...]
+
+    @property
+    def made_on(self) -> str:
+        """What a form made here is named after: the release, or the commit where there is none."""
+        released = self.resolved.revision is None
+        return self.resolved.pin.rev if released else self.new.checkout.commit
+
+    def first_conflict(self) -> Carried | None:
+        """Where the rebase stops; patches that nobody asked about do not stop it."""
+        names = self.wanted.names
+        return next(
+            (
+                one
+                for one in self.carried
+                if one.status == "conflict" and (not names or one.patch.name in names)
+            ),
+            None,
+        )
+
+
+def work(wanted: Wanted, skipped: Collection[str], console: Console) -> Work:
+    """Fetch both revisions, apply the series on the old one, and take each patch to the new."""
+    patches = series.layered(wanted.engine)
+    for name in wanted.names:
+        patches.patch(name)
+    before, old_checkout = apply_stage.pristine(_request(wanted, wanted.rev), console)
+    resolved, new_checkout = apply_stage.pristine(_request(wanted, wanted.onto), console)
+    with console.working(f"rebasing onto {wanted.onto}") as step:
+        step(f"the series on {wanted.rev}")
+        old = apply.apply_series(
+            patches, old_checkout, target=wanted.target, variants=before.variants
+        )
+        new = _side(patches, resolved, new_checkout, wanted)
+        step(f"the series on {wanted.onto}")
+        with new_checkout.repo.reading():
+            carried = rebase.carry(old, new, skipped=skipped)
+    return Work(wanted=wanted, resolved=resolved, old=old, new=new, carried=tuple(carried))
+
+
+def _side(patches: series.Series, resolved: Resolved, found: Checkout, wanted: Wanted) -> Side:
+    files = treefiles.of_tree(found.repo, found.tree)
+    facts = Traits(patches.traits, files.read)
+    families = [variant.families for variant in resolved.variants]
+    return Side(
+        rev=wanted.onto,
+        checkout=found,
+        files=files,
+        place=apply.place_of(
+            patches, found, facts, target=wanted.target, variants=resolved.variants
+        ),
+        plan=patches.plan(facts, wanted.target, families),
+    )
+
+
+def resolved(wanted: Wanted, rev: str) -> Resolved:
+    """One of the two revisions, looked up. Raises as `resolve` does."""
+    return resolve(_request(wanted, rev))
+
+
+def _request(wanted: Wanted, rev: str) -> Request:
+    """A revision as a pin, or, when it is none, as one of the given repository."""
+    request = Request(engine=wanted.engine, rev=rev, target=wanted.target, variants=wanted.variants)
+    try:
+        pins.load(wanted.engine, rev)
+    except (UnknownRevisionError, UnpinnedRevisionError):
+        if wanted.repo is None or wanted.base is None:
+            raise
+        return replace(request, repo=wanted.repo, base=wanted.base)
+    return request
