@@ -204,7 +204,9 @@ def main(argv: list[str] | None = None) -> None:
         if "--traceback" in arguments:
             raise
         # A failed report has been printed as the result; one object is all that stdout gets.
-        if "--json" in arguments and not isinstance(error, ConformanceError | PatchLintError | AuditError):
+        if "--json" in arguments and not isinstance(
+            error, ConformanceError | PatchLintError | AuditError
+        ):
             click.echo(json.dumps(error.as_dict(), indent=2))
         else:
             click.echo(

@@ -1,0 +1,1 @@
+"""What is known to be wrong with engines, as data, and whether a source has it."""

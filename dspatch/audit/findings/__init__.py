@@ -1,0 +1,1 @@
+"""The findings: a folder an engine, one TOML file a finding."""

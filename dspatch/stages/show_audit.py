@@ -1,0 +1,133 @@
+"""An audit as a table with its evidence, and as the object that --json prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dspatch.audit.finding import SEVERITIES
+
+if TYPE_CHECKING:
+    from dspatch.console import Console
+    from dspatch.stages.audit import Audited, Found
+
+_COLOURS = {
+    "wrong": "red", "crash": "magenta", "slow": "yellow", "missing": "cyan", "misleading": "blue",
+    "unknown": "white",
+}  # fmt: skip
+_WIDTH = 10  # of the longest severity
+_SHOWN = 3  # places of evidence; --json has all
+
+
+def audited(done: Audited, console: Console) -> None:
+    """Every finding that the source has or may have, the gravest first, and what helps."""
+    console.say(f"{subject(done)}: {counts(done)}")
+    for found in done.has:
+        console.say("")
+        _finding(found, found.finding.severity, console)
+    for found in done.unknown:
+        console.say("")
+        _finding(found, "unknown", console)
+    _notes(done, console)
+    console.result(as_dict(done))
+
+
+def subject(done: Audited) -> str:
+    """What was audited, for whom."""
+    version = done.version or "of an unknown release"
+    models = ", ".join(done.models) if len(done.models) <= 4 else f"{len(done.models)} models"
+    place = " ".join(dict.fromkeys(each for each in (done.target, done.card) if each))
+    return f"{done.engine} {version} ({done.kind}), {models}" + (f" on {place}" if place else "")
+
+
+def counts(done: Audited) -> str:
+    """How many findings of each severity."""
+    severities = [found.finding.severity for found in done.has]
+    told = [f"{severities.count(each)} {each}" for each in SEVERITIES if each in severities]
+    told += [f"{len(done.unknown)} unknown"] if done.unknown else []
+    return ", ".join(told) or "nothing that is known"
+
+
+def _finding(found: Found, severity: str, console: Console) -> None:
+    mark = click.style(severity.ljust(_WIDTH), fg=_COLOURS[severity], bold=True)
+    console.say(f"{mark}  {found.finding.title}")
+    for label, text in _lines(found):
+        console.say(f"{'':{_WIDTH}}  {label:<9} {text}")
+
+
+def _lines(found: Found) -> list[tuple[str, str]]:
+    finding = found.finding
+    lines = [("id", finding.id)]
+    if found.when:
+        lines.append(("when", "; ".join(found.when)))
+    lines += [("seen in", str(place)) for place in found.answer.evidence[:_SHOWN]]
+    more = len(found.answer.evidence) - _SHOWN
+    if more > 0:
+        lines.append(("", f"and {more} places more"))
+    lines += [("unknown", why) for why in found.answer.why]
+    lines += [("upstream", link) for link in finding.references]
+    lines.append(("good from", found.first_good or "no release yet"))
+    if found.command:
+        lines.append(("patch", f"{finding.fix}: {found.command}"))
+    elif finding.fix:
+        lines.append(("patch", f"{finding.fix}, but {found.unfit}"))
+    if finding.workaround:
+        lines.append(("instead", finding.workaround))
+    return lines
+
+
+def _notes(done: Audited, console: Console) -> None:
+    console.say("")
+    console.say(
+        f"{len(done.clean)} findings it has not, {done.others} that do not concern this model and place"
+    )
+    for note in done.notes:
+        console.note(f"note: {note}")
+    console.note(
+        f"{done.origin}: {done.bytes / 1e6:.2f} MB in {done.requests} requests, {done.seconds:.1f} s"
+    )
+
+
+def as_dict(done: Audited) -> dict[str, Any]:
+    """The audit as an object."""
+    return {
+        "engine": done.engine,
+        "version": done.version,
+        "source": {"kind": done.kind, "origin": done.origin},
+        "models": list(done.models),
+        "target": done.target,
+        "card": done.card,
+        "findings": [found_dict(found) for found in (*done.has, *done.unknown)],
+        "clean": list(done.clean),
+        "others": done.others,
+        "bytes": done.bytes,
+        "requests": done.requests,
+        "seconds": done.seconds,
+        "notes": list(done.notes),
+    }
+
+
+def found_dict(found: Found) -> dict[str, Any]:
+    """One finding that concerns the user, as an object."""
+    finding = found.finding
+    return {
+        "id": finding.id,
+        "state": found.answer.state,
+        "severity": finding.severity,
+        "title": finding.title,
+        "what": finding.what,
+        "evidence": [vars(place) for place in found.answer.evidence],
+        "why": list(found.answer.why),
+        "models": list(found.models),
+        "when": list(found.when),
+        "references": list(finding.references),
+        "bug_cases": list(finding.bug_cases),
+        "established": finding.established,
+        "date": finding.date.isoformat(),
+        "first_good": found.first_good,
+        "fix": finding.fix,
+        "command": found.command,
+        "unfit": found.unfit,
+        "workaround": finding.workaround,
+    }
