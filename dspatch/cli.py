@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from dspatch import __version__, options
-from dspatch.commands import edit as _edit
 from dspatch.commands import audit as _audit
+from dspatch.commands import edit as _edit
 from dspatch.commands import exchange as _exchange
 from dspatch.commands import groups, words
 from dspatch.commands import inspect as _inspect
