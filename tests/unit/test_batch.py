@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -105,7 +106,7 @@ class Bench:
             env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull},
         )  # fmt: skip
         if done.returncode:
-            self.plain.run("am", "--abort")
+            shutil.rmtree(self.plain.path / ".git/rebase-apply", ignore_errors=True)
             return None
         return self.plain.run("rev-parse", "HEAD^{tree}")
 
