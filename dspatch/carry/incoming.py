@@ -53,14 +53,16 @@ class Origin:
 def read(source: str, origin: Origin, *, named_repo: bool) -> Incoming:
     """The patches that `source` names.
 
-    `named_repo` says that the user gave a repository, so that `source` is a revision of it.
-    Raises `DiffFormatError`, `UnknownRevisionError` and `OfflineError`.
+    `named_repo` says that the user gave a repository: a folder's name is then a revision of it, and
+    a diff's old files are looked for there. Raises `DiffFormatError`, `UnknownRevisionError` and `OfflineError`.
     """
     path = Path(source).expanduser()
     if source == "-":
         return Incoming(mails=mailbox.read(sys.stdin.buffer.read(), "standard input"))
-    if not named_repo and path.is_file():
-        return Incoming(mails=mailbox.read(path.read_bytes(), path.stem))
+    if path.is_file():
+        clone = Path(origin.repo).expanduser()
+        beside = git.Repo(clone) if named_repo and clone.is_dir() else None
+        return Incoming(mails=mailbox.read(path.read_bytes(), path.stem), repo=beside)
     if not named_repo and path.is_dir():
         if (path / ".git").exists() or (path / "HEAD").is_file():
             return _from_git("HEAD", str(path.resolve()), origin)
@@ -93,7 +95,7 @@ def _fetched_patches(bare: git.Repo, revision: str, url: str, origin: Origin) ->
         old, new = re.split(r"\.{2,3}", revision, maxsplit=1)
         base, head = _fetched(bare, url, old), _fetched(bare, url, new or "HEAD")
     elif _is_commit(revision):
-        head = _fetched(bare, url, _full(url, revision))
+        head = _fetched(bare, url, revision)
         base = f"{head}^"
     else:
         head = _fetched(bare, url, revision)
@@ -110,26 +112,26 @@ def _is_commit(revision: str) -> bool:
 
 
 def _full(url: str, revision: str) -> str:
-    """All digits of a commit: a remote repository only answers to those."""
-    if len(revision) == 40:
-        return revision
-    full = git.Repo(Path(url)).resolve(f"{revision}^{{commit}}") if Path(url).is_dir() else None
-    if full is None:
+    """A revision as its repository can be asked for it: one elsewhere knows commits by 40 digits."""
+    if Path(url).is_dir():
+        return git.Repo(Path(url)).resolve(f"{revision}^{{commit}}") or revision
+    if _is_commit(revision) and len(revision) < 40:
         raise UnknownRevisionError(
             f"{url} cannot be asked for {revision}.",
             why="a repository elsewhere gives commits by all 40 digits only",
             next="give all digits, the page's address, or --repo with a local clone",
         )
-    return full
+    return revision
 
 
 def _fetched(bare: git.Repo, url: str, revision: str) -> str:
     """Fetch a revision with its history; files are fetched when they are read, where that is offered."""
     remote = "r" + hashlib.sha256(url.encode()).hexdigest()[:12]
     ref = f"refs/incoming/{remote}/{hashlib.sha256(revision.encode()).hexdigest()[:12]}"
+    wanted = _full(url, revision)
     bare.run("config", f"remote.{remote}.url", url)
     try:
-        bare.run("fetch", "--quiet", "--no-tags", "--filter=tree:0", remote, f"+{revision}:{ref}")
+        bare.run("fetch", "--quiet", "--no-tags", "--filter=tree:0", remote, f"+{wanted}:{ref}")
     except GitError as error:
         kept = bare.resolve(f"{ref}^{{commit}}")
         if kept is None:

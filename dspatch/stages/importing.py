@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dspatch import apply, treefiles
 from dspatch.apply import PatchedTree
-from dspatch.carry import incoming, layer, projection
+from dspatch.carry import already, incoming, layer, projection
 from dspatch.carry.incoming import Incoming
 from dspatch.carry.layer import Draft
 from dspatch.carry.mail import PatchMail
@@ -49,6 +49,7 @@ class Taken:
     subject: str
     how: str
     paths: tuple[str, ...]
+    note: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +77,11 @@ def run(
     with layer.editing(request.engine) as draft:
         draft.set_lines(draft.lines())
         with draft.tried() as series:
+            if said.name:
+                name_of(came.mails[0], [patch.name for patch in series.patches])
             tree = _applied(series, resolved, found)
             merged = _Onto(tree=tree, resolved=resolved, came=came).put()
-            taken = _add(draft, series, merged, revision_of(resolved, found), said)
+            taken = _add(draft, series, merged, revision_of(resolved, found))
         if taken:
             with draft.tried() as series:
                 _check(_applied(series, resolved, found), merged, series)
@@ -112,6 +115,8 @@ def _completed(mails: Sequence[PatchMail], said: Said, ask: Ask) -> tuple[PatchM
             f"--name names one patch, and there are {len(mails)}.",
             next="leave --name out, or take a branch as one patch with --squash",
         )
+    if said.name:
+        check_name(said.name)
     given = {"Patch": said.name, "Upstream": said.upstream, "Drop-when": said.drop_when}
     told = tuple((name, value) for name, value in given.items() if value)
     return tuple(
@@ -169,6 +174,7 @@ class _Onto:
                 files,
                 provide=lambda: self._provide(mail),
                 labels=Labels(ours=where, theirs=mail.subject),
+                settle=lambda: already.outcome(self.repo, mail.diff, files),
             )
         except MergeConflictError as error:
             raise PatchConflictError(
@@ -225,30 +231,43 @@ class _Onto:
 # -- into the own layer ------------------------------------------------------------------------
 
 
-def _add(
-    draft: Draft, series: Series, merged: Sequence[Merged], made_on: str, said: Said
-) -> tuple[Taken, ...]:
+def _add(draft: Draft, series: Series, merged: Sequence[Merged], made_on: str) -> tuple[Taken, ...]:
     names = [patch.name for patch in series.patches]
     taken = []
     for one in merged:
-        name = name_of(one.mail, names, asked=said.name)
+        name = name_of(one.mail, names)
         names.append(name)
         form = one.diff.encode("utf-8", "surrogateescape")
         toml = projection.toml(projection.as_table(one.mail))
         draft.add(name, {"patch.toml": toml, f"{made_on}.diff": form})
         paths = tuple(sorted(one.outcome.changes))
-        taken.append(Taken(name=name, subject=one.mail.subject, how=one.outcome.how, paths=paths))
+        taken.append(
+            Taken(
+                name=name,
+                subject=one.mail.subject,
+                how=one.outcome.how,
+                paths=paths,
+                note=one.outcome.note,
+            )
+        )
     return tuple(taken)
 
 
-def name_of(mail: PatchMail, names: Sequence[str], *, asked: str | None = None) -> str:
-    """The name of a new patch: the one it brings, otherwise words of its subject, numbered if taken."""
-    brought = mail.get("Patch")
-    if asked and not _NAME.fullmatch(asked):
+def check_name(name: str) -> None:
+    """Raise `PatchFormatError` for what cannot be the name of a folder."""
+    if not _NAME.fullmatch(name):
         raise PatchFormatError(
-            f"`{asked}` cannot be the name of a patch.",
+            f"`{name}` cannot be the name of a patch.",
             why="a name is letters, digits, `-`, `_` and `.`, for it is the name of a folder",
         )
+
+
+def name_of(mail: PatchMail, names: Sequence[str]) -> str:
+    """The name of a new patch: the one it brings, otherwise words of its subject, numbered if taken.
+
+    Raises `PatchFormatError` when the one it brings is taken.
+    """
+    brought = mail.get("Patch")
     if _NAME.fullmatch(brought):
         if brought in names:
             raise PatchFormatError(

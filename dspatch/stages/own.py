@@ -17,7 +17,7 @@ from dspatch.files import write_atomically
 from dspatch.job import Job
 from dspatch.patchfile import Patch
 from dspatch.series import Series
-from dspatch.stages.importing import name_of
+from dspatch.stages.importing import check_name, name_of
 
 # Gives the text back as somebody left it, `None` when it is as it was.
 Editor = Callable[[str], str | None]
@@ -48,9 +48,8 @@ def begin(job: Job, name: str, subject: str, reason: str, upstream: str | None) 
     """
     receipt.require(job, "apply")
     names = [patch.name for patch in series_module.layered(job.id.engine).patches]
-    name_of(
-        PatchMail(subject=subject, body="", diff="", fields=(("Patch", name),)), names, asked=name
-    )
+    check_name(name)
+    name_of(PatchMail(subject=subject, body="", diff="", fields=(("Patch", name),)), names)
     with job.locked():
         repo = git.Repo(job.tree)
         if repo.resolve(worktree.EDITING) and repo.resolve("HEAD") != repo.resolve(

@@ -50,6 +50,8 @@ def imported(done: Imported, console: Console) -> None:
     for one in done.taken:
         paths = f"{len(one.paths)} files" if len(one.paths) > 1 else one.paths[0]
         console.say(f"{one.name}: {_CAME.get(one.how, one.how)} onto {done.made_on}, {paths}")
+        if one.note:
+            console.say(f"  {one.note}")
     for subject in done.upstream:
         console.say(f"nothing to do for `{subject}`: {done.made_on} has it already")
     if done.taken:
