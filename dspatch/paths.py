@@ -38,6 +38,12 @@ def work() -> Path:
     return Path(os.environ.get("DSPATCH_WORK", "dspatch-work")).expanduser().resolve()
 
 
+def own_pins() -> Path:
+    """The user's own pins and engines, among the jobs. `DSPATCH_PINS` moves it."""
+    given = os.environ.get("DSPATCH_PINS")
+    return Path(given).expanduser().resolve() if given else work() / "pins"
+
+
 def own_patches() -> Path:
     """The user's own patches, a folder an engine, among the jobs. `DSPATCH_PATCHES` moves it."""
     given = os.environ.get("DSPATCH_PATCHES")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -90,16 +91,48 @@ class Engine(Protocol):
 
 
 def get(name: str) -> Engine:
-    """The engine of that name.
+    """The engine of that name; one of the user's own is the module that its table names.
 
-    Raises `UnknownEngineError`.
+    Raises `UnknownEngineError`, and `EngineError` for a module that is none.
     """
+    from dspatch import pins
     from dspatch.engines import vllm
     from dspatch.errors import UnknownEngineError
 
     known: dict[str, Engine] = {vllm.NAME: vllm}
-    if name not in known:
+    if name in known:
+        return known[name]
+    module = pins.engine(name).module
+    if module is None:
         raise UnknownEngineError(
-            f"dspatch cannot run an engine named {name!r}.", why=f"It can run: {', '.join(known)}."
+            f"dspatch cannot run the engine {name}.",
+            why=f"it can run {', '.join(known)}, and those of your own that name a `module`",
+            next="see docs/engines.md for what such a module holds",
         )
-    return known[name]
+    return _own(name, module)
+
+
+def _own(name: str, path: Path) -> Engine:
+    """The user's module, run now and never before."""
+    from dspatch.errors import EngineError
+
+    spec = spec_from_file_location(f"dspatch_engine_{name.replace('-', '_')}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever the user's code raises
+        raise EngineError(
+            f"the module of the engine {name} cannot be loaded.",
+            why=f"{path}: {type(error).__name__}: {error}",
+            next="mend it and run the command again",
+        ) from error
+    if getattr(module, "NAME", None) != name or not callable(getattr(module, "observe", None)):
+        raise EngineError(
+            f"the module of the engine {name} is none.",
+            why=f"{path} must hold NAME = {name!r} and a function `observe`",
+            next="see docs/engines.md",
+        )
+    engine: Engine = module
+    return engine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -48,9 +47,7 @@ def pinned(engine_name: str) -> tuple[Pin, ...]:
 
 def user_file(engine_name: str) -> Path:
     """Where the user's pins of an engine are kept: in `DSPATCH_PINS`, or among the jobs."""
-    folder = os.environ.get("DSPATCH_PINS")
-    base = Path(folder).expanduser() if folder else paths.work() / "pins"
-    return base / f"{engine_name}.toml"
+    return paths.own_pins() / f"{engine_name}.toml"
 
 
 def nearest_release(engine_name: str, version: str) -> Pin | None:
