@@ -162,10 +162,15 @@ def by_nearness(forms: Sequence[Form], rev: str) -> list[Form]:
 def from_form(patch: Patch, form: Form, files: Files, place: Place) -> Outcome:
     """What one form of a patch does to a tree, strictly or merged, unless the tree has it already."""
 
+    parts = diffs.read(form.diff)
+    if not parts:
+        note = f"nothing of it is left to do on {form.made_on}, as its empty form says"
+        return Outcome(how="upstream", changes={}, note=note)
+
     def settle() -> Outcome | None:
         return already.outcome(place.repo, form.diff, files)
 
-    if already.inserts_again(diffs.read(form.diff), files) and (there := settle()):
+    if already.inserts_again(parts, files) and (there := settle()):
         return there
     try:
         return threeway.apply_diff(
@@ -191,11 +196,11 @@ def from_form(patch: Patch, form: Form, files: Files, place: Place) -> Outcome:
 
 def _from_forms(patch: Patch, files: Files, place: Place) -> Outcome:
     """The first form that applies, the nearest first; the error of the nearest when none does."""
-    first: MergeConflictError | None = None
+    first: PatchConflictError | None = None
     for form in by_nearness(patch.forms, place.rev):
         try:
             return from_form(patch, form, files, place)
-        except MergeConflictError as error:
+        except PatchConflictError as error:
             first = first or error
     assert first is not None, f"{patch.name} has no form"
     raise first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -111,6 +111,12 @@ class Patch:
     upstream_test: UpstreamTest | None = None
     numbers: str | None = None
 
+    def with_forms(self, more: tuple[Form, ...]) -> Patch:
+        """The patch with more forms; one of them stands for that of its own on the same revision."""
+        others = {form.made_on for form in more}
+        kept = tuple(form for form in self.forms if form.made_on not in others)
+        return replace(self, forms=(*more, *kept)) if more else self
+
     @property
     def renders(self) -> bool:
         """Whether the change is rendered from templates and edits, not only held as diffs."""
@@ -138,7 +144,7 @@ def load(
         raise source.fail(f"`targets` must be one or more of {', '.join(TARGETS)}", key="targets")
     files = tuple(_new_file(source, item, known, templates) for item in _tables(source, "file"))
     edits = tuple(_edit(source, item, known) for item in _tables(source, "edit"))
-    forms = _forms(folder)
+    forms = forms_in(folder)
     if not files and not edits and not forms:
         raise source.fail(
             f"a patch needs at least one [[file]], one [[edit]], or a diff beside it (REV{FORM_SUFFIX})"
@@ -176,7 +182,8 @@ def holds(names: Iterable[str], facts: Traits) -> str | None:
     return None
 
 
-def _forms(folder: Path) -> tuple[Form, ...]:
+def forms_in(folder: Path) -> tuple[Form, ...]:
+    """The forms that lie in a folder, by name."""
     return tuple(
         Form(made_on=path.name.removesuffix(FORM_SUFFIX), path=path)
         for path in sorted(folder.glob(f"*{FORM_SUFFIX}"))

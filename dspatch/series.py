@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -90,8 +90,10 @@ class Series:
         )
 
     def patch_digest(self, patch: Patch) -> str:
-        """sha256 of one patch: its folder and the templates it names."""
-        return digest_of([patch.folder, *(patch.templates / file.template for file in patch.files)])
+        """sha256 of one patch: its folder, the templates it names, and own forms of it."""
+        templates = [patch.templates / file.template for file in patch.files]
+        own_forms = [form.path for form in patch.forms if form.path.parent != patch.folder]
+        return digest_of([patch.folder, *templates, *own_forms])
 
     def plan(
         self, facts: Traits, target: str, families: Iterable[frozenset[str]]
@@ -144,7 +146,28 @@ def layered(engine: str, *, at: Callable[[Path], Path] = lambda path: path) -> S
             why=f"neither {shipped / 'series'} nor {own / 'series'} exists",
             next=f"dspatch patch new NAME --engine {engine}",
         )
-    return _joined(engine, layers)
+    return _with_own_forms(_joined(engine, layers), own, at(paths.own_templates() / engine))
+
+
+def _with_own_forms(series: Series, own: Path, templates: Path) -> Series:
+    """The series with the user's own forms of patches that ship: diffs in folders of their names.
+
+    So a conflict can be resolved where what ships is installed, and not the user's to change.
+    """
+    places = {patch.name: own / patch.name for patch in series.patches if patch.shipped}
+    forms = {
+        name: patchfile.forms_in(place)
+        for name, place in places.items()
+        if place.resolve() != series.patch(name).folder.resolve()
+    }
+    added = {name: found for name, found in forms.items() if found}
+    if not added:
+        return series
+    layers = series.layers
+    if all(layer.folder != own for layer in layers):
+        layers += (Layer(folder=own, templates=templates, shipped=False, names=()),)
+    patches = tuple(patch.with_forms(added.get(patch.name, ())) for patch in series.patches)
+    return replace(series, patches=patches, layers=layers)
 
 
 def digest_of(paths: Sequence[Path]) -> str:
