@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from difflib import unified_diff
 from typing import Literal
 
-from dspatch import onto, threeway, treefiles
+from dspatch import diffs, onto, threeway, treefiles
 from dspatch.apply import PatchedTree
 from dspatch.batch import Result
 from dspatch.carry import already, depends
 from dspatch.carry.depends import Dependent, Step
 from dspatch.carry.explain import Reason
+from dspatch.carry.history import Commit, Span, same_change
 from dspatch.checkout import Checkout
 from dspatch.errors import DspatchError
 from dspatch.git import Change, Repo
@@ -100,16 +101,19 @@ class Carried:
         return self.outcome.how if self.outcome is not None else None
 
 
-def carry(old: PatchedTree, new: Side, *, skipped: Collection[str] = ()) -> list[Carried]:
+def carry(
+    old: PatchedTree, new: Side, *, skipped: Collection[str] = (), span: Span | None = None
+) -> list[Carried]:
     """What becomes of every patch of a series, each on the tree that those before it leave.
 
-    One that fails is left out, and those that rest on it wait; the rest goes on.
+    One that fails is left out, and those that rest on it wait; the rest goes on. One that a commit
+    of `span` made in upstream leaves the series.
     """
     files, done, failed = new.files, [], set()
     waiting: dict[str, Dependent] = {}
     steps = _Lazy(old)
     for item in new.plan:
-        one = _carried(item, old, new, files, skipped, waiting)
+        one = _carried(item, old, new, files, skipped, waiting, span)
         if one.status in ("conflict", "skipped"):
             failed.add(one.patch.name)
             found = steps.dependents(one.patch.name)
@@ -134,7 +138,8 @@ def _carried(
     new: Side,
     files: Files,
     skipped: Collection[str],
-    waiting: dict[str, Dependent],
+    waiting: Mapping[str, Dependent],
+    span: Span | None,
 ) -> Carried:
     patch = item.patch
     if not item.applies:
@@ -148,7 +153,27 @@ def _carried(
         return Carried(patch=patch, status="waits", why=why)
     textual = _textual(patch, old, new, files)
     semantic = _semantic(patch, files, new.place)
-    return _chosen(patch, textual, semantic, _as_applied(patch, semantic, files, new.place), files)
+    applied = _as_applied(patch, semantic, files, new.place)
+    commit = _made_upstream(patch, old, span)
+    if commit is not None:
+        return Carried(
+            patch=patch,
+            status="upstream",
+            why=f"upstream made the same change (patch-id), commit {commit}",
+            textual=textual,
+            semantic=semantic,
+            outcome=Outcome(how="upstream", changes={}),
+            record=applied.word != "upstream",
+        )
+    return _chosen(patch, textual, semantic, applied, files)
+
+
+def _made_upstream(patch: Patch, old: PatchedTree, span: Span | None) -> Commit | None:
+    diff = _diff(patch, old) if span is not None else None
+    if span is None or diff is None:
+        return None
+    paths = sorted({path for file in diffs.read(diff) for path in file.paths})
+    return same_change(span, diff, paths)
 
 
 def _diff(patch: Patch, old: PatchedTree) -> str | None:

@@ -19,7 +19,7 @@ from dspatch.git import Repo
 
 
 def explained(
-    carried: Sequence[Carried], old: PatchedTree, new: Side, wanted: Wanted, console: Console
+    carried: Sequence[Carried], old: PatchedTree, new: Side, span: Span | None, console: Console
 ) -> tuple[Carried, ...]:
     """The rows of a rebase, those in conflict with their reasons.
 
@@ -27,12 +27,11 @@ def explained(
     """
     if not any(one.status == "conflict" for one in carried):
         return tuple(carried)
-    span = upstream_history(wanted, old, new, console)
     repo = new.checkout.repo
     try:
         with (
             between.between(
-                wanted.engine, old.checkout.rev, new.checkout.rev, repo, console.note
+                new.checkout.engine, old.checkout.rev, new.checkout.rev, repo, console.note
             ) as releases,
             console.working("looking for the release that changed the lines"),
         ):
@@ -43,7 +42,7 @@ def explained(
         return tuple(_one(one, old, new, (), span) for one in carried)
 
 
-def upstream_history(wanted: Wanted, old: PatchedTree, new: Side, console: Console) -> Span | None:
+def upstream_history(wanted: Wanted, console: Console) -> Span | None:
     """Upstream's commits between both revisions, when `--repo` names a clone that has them."""
     if wanted.repo is None:
         return None

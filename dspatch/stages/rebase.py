@@ -47,7 +47,7 @@ class Rebased:
 def tried(wanted: Wanted, console: Console) -> Rebased:
     """What a rebase would come to; nothing is written but the cache."""
     work = rebasework.work(wanted, (), console)
-    carried = explaining.explained(work.carried, work.old, work.new, wanted, console)
+    carried = explaining.explained(work.carried, work.old, work.new, work.span, console)
     return Rebased(wanted=wanted, job=work.resolved.job, carried=carried)
 
 
@@ -154,7 +154,7 @@ def _go_on(job: Job, state: State, console: Console) -> Rebased:
     stop = work.first_conflict()
     carried = work.carried
     if any(one.status == "conflict" for one in carried):
-        carried = explaining.explained(carried, work.old, work.new, state.wanted, console)
+        carried = explaining.explained(carried, work.old, work.new, work.span, console)
     if stop is not None:
         _stop(job, state, work, stop)
         stop = next(one for one in carried if one.patch.name == stop.patch.name)
@@ -216,17 +216,21 @@ def _finish(job: Job, state: State, work: Work) -> tuple[Applied, tuple[Path, ..
 
 
 def _forms_to_record(work: Work) -> dict[Path, bytes]:
-    done = [one for one in work.carried if one.status == "applies"]
-    if not any(one.record for one in done):
+    """The forms without which apply would not come to the same; empty ones for what upstream made."""
+    needed = [one for one in work.carried if one.record]
+    if not needed:
         return {}
+    results = rebase.results(work.carried)
+    ids = apply.write(work.new.checkout, results)
+    texts = dict(zip((result.patch.name for result in results), ids, strict=True))
     repo = work.new.checkout.repo
-    ids = apply.write(work.new.checkout, rebase.results(done))
     return {
-        formfile.path(one.patch, work.wanted.engine, work.made_on): repo.diff(
-            f"{oid}^", oid
+        formfile.path(one.patch, work.wanted.engine, work.made_on): (
+            repo.diff(f"{texts[one.patch.name]}^", texts[one.patch.name])
+            if one.patch.name in texts
+            else ""
         ).encode("utf-8", "surrogateescape")
-        for one, oid in zip(done, ids, strict=True)
-        if one.record
+        for one in needed
     }
 
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from dspatch import apply, pins, series, treefiles
 from dspatch.apply import PatchedTree
 from dspatch.carry import rebase
+from dspatch.carry.history import Span
 from dspatch.carry.rebase import Carried, Side
 from dspatch.carry.rebasestate import Wanted
 from dspatch.checkout import Checkout
 from dspatch.console import Console
 from dspatch.errors import UnknownRevisionError, UnpinnedRevisionError
 from dspatch.stages import apply as apply_stage
+from dspatch.stages import explaining
 from dspatch.stages.request import Request, Resolved, resolve
 from dspatch.traits import Traits
 
@@ -27,6 +29,7 @@ class Work:
     old: PatchedTree
     new: Side
     carried: tuple[Carried, ...]
+    span: Span | None = None
 
     @property
     def made_on(self) -> str:
@@ -60,10 +63,13 @@ def work(wanted: Wanted, skipped: Collection[str], console: Console) -> Work:
             patches, old_checkout, target=wanted.target, variants=before.variants
         )
         new = _side(patches, resolved, new_checkout, wanted)
+        span = explaining.upstream_history(wanted, console)
         step(f"the series on {wanted.onto}")
         with new_checkout.repo.reading():
-            carried = rebase.carry(old, new, skipped=skipped)
-    return Work(wanted=wanted, resolved=resolved, old=old, new=new, carried=tuple(carried))
+            carried = rebase.carry(old, new, skipped=skipped, span=span)
+    return Work(
+        wanted=wanted, resolved=resolved, old=old, new=new, carried=tuple(carried), span=span
+    )
 
 
 def _side(patches: series.Series, resolved: Resolved, found: Checkout, wanted: Wanted) -> Side:

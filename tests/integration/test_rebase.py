@@ -304,6 +304,27 @@ def test_a_conflict_on_a_git_revision_names_the_commit(bench: Bench) -> None:
     assert bench.json(*replay)["tree"] == done["tree"]
 
 
+def test_a_change_that_upstream_made_and_moved_since_is_known_by_its_patch_id(bench: Bench) -> None:
+    clone = bench.root / "clone"
+    repository(clone, files_of("1.0"))
+    git(clone, "tag", "v1.0")
+    (clone / "vllm/free.py").write_text(FREE.replace("five = 5", "five = 55"))
+    git(clone, "commit", "-qam", "Five is 55 (#78)")
+    (clone / "vllm/free.py").write_text("one = 1\ntwo = 2\nthree = 3\nfour = 4\nfive = 56\n")
+    git(clone, "commit", "-qam", "Five is 56")
+    words = ("--onto", "main", "--repo", str(clone), "--base", "v3.0")
+    done = bench.json("patch", "rebase", "--rev", "v1.0", *words)
+    row = rows(done)["free"]
+    assert row["status"] == "upstream"
+    assert row["textual"] == "conflict"
+    assert "the same change (patch-id), commit" in row["why"]
+    assert "Five is 55 (#78)" in row["why"]
+    commit = git(clone, "rev-parse", "HEAD").strip()
+    assert form(bench, "free", commit).read_text() == ""
+    replay = bench.json("apply", "--rev", "main", "--repo", str(clone), "--base", "v3.0")
+    assert replay["tree"] == done["tree"]
+
+
 def test_a_release_without_a_pin_is_the_usual_error(bench: Bench) -> None:
     message = bench.run(*REBASE[:-1], "v2.0", code=errors.UnpinnedRevisionError.exit_code)
     assert "dspatch pin add --engine vllm --rev v2.0" in message
