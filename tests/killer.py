@@ -34,24 +34,28 @@ def arm(touches: int) -> None:
     sys.addaudithook(count)
 
 
+def run(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def killed_everywhere(
     code: str, prepare: Callable[[], object], *, step: int = 1, **variables: str
 ) -> Iterator[int]:
-    """Run `code` again and again, killed one touch later each time, until it ends by itself.
+    """Run `code` again and again, killed some touches later each time, until it ends by itself.
 
     `prepare` sets the stage before each run; the caller looks at what is left after each.
     """
     for touches in range(0, 10_000, step):
         prepare()
-        armed = f"from tests import killer\nkiller.arm({touches})\n{code}"
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", armed],
-            cwd=ROOT,
-            env={**os.environ, **variables},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run(f"from tests import killer\nkiller.arm({touches})\n{code}", **variables)
         assert done.returncode in (0, -signal.SIGKILL), done.stderr
         yield touches
         if done.returncode == 0:
