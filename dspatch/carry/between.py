@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
@@ -28,7 +29,7 @@ def between(
 ) -> Iterator[Iterator[Release]]:
     """The releases newer than one and older than another, oldest first, opened when they are reached.
 
-    None of revisions that are no releases. One that cannot be read ends them; `note` is told why.
+    None of revisions that are no releases, or where the releases cannot be listed: `note` is told why.
     """
     with pipconfig.client(pipconfig.load()) as client:
         yield _opened(engine, old, new, repo, client, note)
@@ -66,5 +67,14 @@ def _cached(engine: str, release: releases.Release, repo: Repo) -> Release | Non
 
 
 def _remote(engine: str, release: releases.Release, client: PyPIClient) -> Release:
-    files = ReleaseFiles(facts_of(engine).sdist, release, client, Traffic())
-    return Release(rev=release.rev, read=files.read, sees=lambda path: not files.beyond(path))
+    """A release whose wheel is opened when something of it is first asked for."""
+
+    @cache
+    def files() -> ReleaseFiles:
+        return ReleaseFiles(facts_of(engine).sdist, release, client, Traffic())
+
+    return Release(
+        rev=release.rev,
+        read=lambda path: files().read(path),
+        sees=lambda path: not files().beyond(path),
+    )

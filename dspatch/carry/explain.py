@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 
@@ -32,7 +33,8 @@ class Reason:
     """Why one hunk, or one file, does not fit.
 
     `lines` are those that changed under it; `since` the first release without them and `until` the
-    last with them; `symbol` the function or class that they stood in, `moved` where it is now.
+    last with them; `stuck` the first one that git cannot merge it onto; `symbol` the function, class
+    or table that they stood in, `moved` where it is now.
     """
 
     path: str
@@ -41,6 +43,7 @@ class Reason:
     lines: tuple[str, ...] = ()
     until: str | None = None
     since: str | None = None
+    stuck: str | None = None
     commit: Commit | None = None
     renamed: str | None = None
     moved: str | None = None
@@ -56,6 +59,7 @@ class Context:
 
     `old` and `new` are the trees as the patches before left them, `pristine` the old one without
     patches. `releases` come oldest first, neither end included, and are read no further than needed.
+    `merges` says whether git merges a file's diff onto what a release has.
     """
 
     old: Readable
@@ -66,6 +70,7 @@ class Context:
     releases: Iterable[Release] = ()
     history: Span | None = None
     search: Search | None = None
+    merges: Callable[[FileDiff, Read], bool] | None = None
     _walked: list[Release] = field(default_factory=list)
     _rest: Iterator[Release] | None = None
 
@@ -97,11 +102,27 @@ def _file(file: FileDiff, context: Context) -> list[Reason]:
         return [_missing(file, file.old_path, context)]
     lines = hunkfind.lines_of(data)
     states = hunkfind.states(file.hunks, lines)
+    if all(found.state != "conflicts" for found in states):
+        return []
+    stuck = _stuck(file, file.old_path, context)
     return [
-        _hunk(file.old_path, number, hunk, lines, context)
+        replace(_hunk(file.old_path, number, hunk, lines, context), stuck=stuck)
         for number, (hunk, found) in enumerate(zip(file.hunks, states, strict=True), 1)
         if found.state == "conflicts"
     ]
+
+
+def _stuck(file: FileDiff, path: str, context: Context) -> str | None:
+    """The first release that a file's diff does not merge onto, sought by halves: a merge takes a while."""
+    if context.merges is None or context.merges(file, context.new.read):
+        return None
+    found = list(context.walk(path))
+    at = bisect_left(found[:-1], True, key=lambda release: not _merges(file, release, context))
+    return found[at].rev
+
+
+def _merges(file: FileDiff, release: Release, context: Context) -> bool:
+    return context.merges is not None and context.merges(file, release.read)
 
 
 def _already_there(file: FileDiff, context: Context) -> list[Reason]:
@@ -195,7 +216,7 @@ def changed_lines(before: Sequence[str], lines: Sequence[str]) -> list[str]:
 
 
 def symbol_at(data: bytes | None, hunk: Hunk) -> str | None:
-    """The innermost class or function around a hunk's first change."""
+    """The innermost class, function or table around a hunk's first change."""
     try:
         tree = ast.parse(data or b"")
     except (SyntaxError, ValueError):
@@ -204,7 +225,7 @@ def symbol_at(data: bytes | None, hunk: Hunk) -> str | None:
     found = None
     for name in astfind.qualified_names(tree):
         node = astfind.symbol(tree, name)
-        kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Dict)
         if isinstance(node, kinds) and node.lineno <= line <= (node.end_lineno or 0):
             found = name
     return found
@@ -273,10 +294,12 @@ def _words(reason: Reason) -> Iterator[str]:
         )
     else:
         line = f": `{reason.lines[0]}`" if reason.lines else ""
-        more = f" and {len(reason.lines) - 1} more lines" if len(reason.lines) > 1 else ""
+        more = f" and {len(reason.lines) - 1} more" if len(reason.lines) > 1 else ""
         when = f" changed in {reason.since}" if reason.since else " differ"
         last = f" ({reason.until} still has them)" if reason.since and reason.until else ""
         yield f"{where}: its lines{when}{last}{line}{more}"
+    if reason.stuck and reason.stuck != reason.since:
+        yield f"git merges it onto releases before {reason.stuck}, not onto that"
     if reason.renamed:
         yield f"the file is now {reason.renamed}"
     if reason.moved:

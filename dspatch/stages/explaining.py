@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dspatch import pins, treefiles
+from dspatch import pins, threeway, treefiles
 from dspatch.apply import PatchedTree
 from dspatch.carry import between, explain, history
-from dspatch.carry.explain import Context, Reason, Release
+from dspatch.carry.explain import Context, Read, Reason, Release
 from dspatch.carry.history import Span
 from dspatch.carry.rebase import Carried, Side
 from dspatch.carry.rebasestate import Wanted
 from dspatch.console import Console
-from dspatch.errors import DspatchError
+from dspatch.diffs import FileDiff
+from dspatch.errors import DspatchError, PatchConflictError
 from dspatch.git import Repo
 
 
@@ -103,5 +104,37 @@ def _reasons(
         releases=releases,
         history=span,
         search=lambda word: repo.grep(tree, word, "*.py"),
+        merges=lambda file, read: _merges(repo, file, read),
     )
     return explain.explain(repo.diff(f"{commit}^", commit), context)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OneFile:
+    """A source that holds one file."""
+
+    path: str
+    data: bytes | None
+
+    def read(self, path: str) -> bytes | None:
+        return self.data if path == self.path else None
+
+    def mode(self, path: str) -> str:
+        return treefiles.PLAIN
+
+    def paths(self) -> Collection[str]:
+        return () if self.data is None else (self.path,)
+
+    def known_blob(self, path: str) -> str | None:
+        return None
+
+
+def _merges(repo: Repo, file: FileDiff, read: Read) -> bool:
+    """Whether git merges a file's diff onto what a release has of that file."""
+    path = file.old_path or file.path
+    files = treefiles.Files(source=_OneFile(path=path, data=read(path)))
+    try:
+        threeway.apply_diff(repo, file.text, files)
+    except PatchConflictError:
+        return False
+    return True

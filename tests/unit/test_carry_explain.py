@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dspatch import diffs
 from dspatch.carry import explain, history
-from dspatch.carry.explain import Context, Release
+from dspatch.carry.explain import Context, Read, Release
 from dspatch.carry.history import Span
+from dspatch.diffs import FileDiff
 from dspatch.git import Repo
 from tests.support import dedent
 from tests.unit.test_carry_upstreamed import Tree, change
@@ -80,6 +83,30 @@ def test_releases_are_read_no_further_than_the_change(tmp_path: Path) -> None:
 def test_lines_inserted_into_the_context_are_told(tmp_path: Path) -> None:
     new = OLD.replace("            self.copy", "            check(name)\n            self.copy")
     assert "`check(name)`" in explained(tmp_path, {"m.py": new})
+
+
+def test_the_first_release_that_git_cannot_merge_onto_is_found_by_halves(tmp_path: Path) -> None:
+    header, later = {"m.py": "#\n" + OLD.replace("import os", "import re")}, {"m.py": NEXT}
+    found = context(tmp_path, later, *((f"v{n}", header if n < 7 else later) for n in range(2, 9)))
+    asked: list[bytes | None] = []
+
+    def merges(file: FileDiff, read: Read) -> bool:
+        asked.append(read("m.py"))
+        return b"sorted" not in (asked[-1] or b"")
+
+    found.merges = merges
+    (reason,) = explain.explain(change(tmp_path, {"m.py": OLD}, {"m.py": PATCHED}).diff, found)
+    assert (reason.since, reason.stuck) == ("v7", "v7")
+    assert len(asked) <= 4
+    assert "git merges it" not in str(reason)
+    assert "git merges it onto releases before v8" in str(replace(reason, stuck="v8"))
+
+
+def test_a_hunk_in_a_table_names_it(tmp_path: Path) -> None:
+    old = "A = 1\nTABLE = {\n" + "".join(f"    'k{n}': {n},\n" for n in range(9)) + "}\n"
+    diff = change(tmp_path, {"m.py": old}, {"m.py": old.replace("'k4': 4", "'k4': 5")}).diff
+    hunk = diffs.read(diff)[0].hunks[0]
+    assert explain.symbol_at(old.encode(), hunk) == "TABLE"
 
 
 def test_a_file_that_was_renamed(tmp_path: Path) -> None:
