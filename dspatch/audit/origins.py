@@ -1,11 +1,13 @@
-"""From a revision to its source: a pinned checkout in the cache, or a release read where it lies."""
+"""From the words of a user to a source: a pin in the cache, a release read where it lies, a fork, a folder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
 
-from dspatch import paths, pins, pipconfig
+from dspatch import checkout, paths, pins, pipconfig
 from dspatch.audit import source
 from dspatch.audit.source import Source
 from dspatch.carry import releases
@@ -29,9 +31,8 @@ def of_rev(engine: str, rev: str, traffic: Traffic, *, native: bool = False) -> 
     pin = next((each for each in pins.pinned(engine) if lookup.same(each.rev, rev)), None)
     kept = _kept(pin) if pin is not None else None
     if kept is not None:
-        repo = Repo(paths.cache() / "git" / f"{engine}.git")
-        with repo.reading():
-            yield kept
+        with kept[0].reading():
+            yield kept[1]
         return
     with published(engine, rev, traffic, native=native) as found:
         yield found
@@ -47,15 +48,46 @@ def published(
     if release is None:
         raise _unpublished(engine, rev, known)
     with pipconfig.client(pipconfig.load()) as client:
-        sdist_only = release.wheel is None
-        files = ReleaseFiles(
-            pins.engine(engine).sdist, release, client, traffic, native=native or sdist_only
+        native = native or release.wheel is None
+        project = pins.engine(engine).sdist
+        yield source.of_release(
+            engine, ReleaseFiles(project, release, client, traffic, native=native)
         )
-        yield source.of_release(engine, files)
 
 
-def _kept(pin: Pin) -> Source | None:
-    """The tree of a pin, when the cache holds one."""
+@contextmanager
+def of_git(engine: str, repo: str, rev: str) -> Iterator[Source]:
+    """A commit, tag or branch of a repository, fetched without its history unless it is kept.
+
+    Raises `UnknownRevisionError`, `OfflineError` and `GitError`.
+    """
+    # Only where to fetch from is asked of it.
+    pin = Pin(engine=engine, rev=rev, sources=(), bases=())
+    found = checkout.checkout(pin, source="git", repo=repo, revision=rev)
+    with found.repo.reading():
+        yield source.of_tree(
+            engine, found.repo, found.tree, version=None, kind="git",
+            origin=f"{found.origin} ({found.commit[:12]})", whole=True,
+        )  # fmt: skip
+
+
+def of_work_tree(engine: str, folder: str) -> Source:
+    """A folder with an engine's sources, as they stand; raises `UnknownRevisionError` without them."""
+    root = Path(folder).expanduser().resolve()
+    package = pins.engine(engine).package
+    if not (root / package / "__init__.py").is_file():
+        raise UnknownRevisionError(
+            f"{root} holds no sources of {engine}.",
+            why=f"there is no {package}/__init__.py",
+            next="name a clone's folder, or a revision of a repository with --rev",
+        )
+    return source.of_folder(
+        engine, root, version=None, kind="folder", origin=str(root), package=package
+    )
+
+
+def _kept(pin: Pin) -> tuple[Repo, Source] | None:
+    """The tree of a pin, when the cache holds one, and the repository that it is in."""
     folder = paths.cache() / "git" / f"{pin.engine}.git"
     if not folder.is_dir():
         return None
@@ -65,7 +97,7 @@ def _kept(pin: Pin) -> Source | None:
             continue
         tree = repo.resolve(f"refs/pristine/{each.kind}/{each.sha256}^{{tree}}")
         if tree is not None:
-            return source.of_tree(
+            return repo, source.of_tree(
                 pin.engine, repo, tree, version=pin.version, kind="pin",
                 origin=each.filename, whole=each.kind == "sdist",
             )  # fmt: skip
@@ -74,9 +106,12 @@ def _kept(pin: Pin) -> Source | None:
 
 def _unpublished(engine: str, rev: str, known: Published) -> UnknownRevisionError:
     newest = known.releases[-1].rev if known.releases else "none"
+    versions = [each.rev for each in known.releases]
+    near = get_close_matches(f"v{rev.removeprefix('v')}", versions, n=3, cutoff=0.5)
     return UnknownRevisionError(
         f"no index has a release {rev} of {engine}.",
-        why=f"{len(known.releases)} are known, the newest is {newest}",
+        why=f"{len(known.releases)} are known, the newest is {newest}"
+        + (f"; nearest: {', '.join(near)}" if near else ""),
         next=f"for a commit, tag or branch: dspatch audit --engine {engine} --rev {rev} --repo"
         f" {pins.engine(engine).repository}",
     )

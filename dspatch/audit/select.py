@@ -30,6 +30,11 @@ class User:
     card: Card | None = None
     command: tuple[str, ...] | None = None
 
+    @property
+    def place(self) -> str | None:
+        """The target: the card's, or the one that was named."""
+        return self.card.target if self.card is not None else self.target
+
 
 @dataclass(frozen=True, kw_only=True)
 class Concern:
@@ -79,7 +84,7 @@ def _model(finding: Finding, model: Model) -> list[str] | None:
 def _place(finding: Finding, user: User) -> str | None:
     """Where it shows, as far as the user did not say; `None` when they are elsewhere."""
     targets, cards = finding.applies.targets, finding.applies.cards
-    target = user.card.target if user.card is not None else user.target
+    target = user.place
     if target is not None and targets and target not in targets:
         return None
     if cards and target == "cpu":

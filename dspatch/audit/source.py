@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dspatch import treefiles
+from dspatch.treefiles import Files
 
 if TYPE_CHECKING:
     from dspatch.carry.releasefiles import ReleaseFiles
     from dspatch.git import Repo
 
 Kind = Literal["pin", "release", "environment", "git", "folder"]
-Read = Callable[[str], bytes | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,14 +29,14 @@ class Source:
     version: str | None
     kind: Kind
     origin: str
-    reader: Read = field(repr=False)
+    files: Files = field(repr=False)
     outside: Callable[[str], bool] = field(repr=False)
     _kept: dict[str, bytes | None] = field(default_factory=dict, repr=False)
 
     def read(self, path: str) -> bytes | None:
-        """The bytes of a path, `None` when it is not there."""
+        """The bytes of a path, `None` when it is not there; raises `OSError` when it cannot be read."""
         if path not in self._kept:
-            self._kept[path] = self.reader(path)
+            self._kept[path] = self.files.read(path)
         return self._kept[path]
 
     def beyond(self, path: str) -> bool:
@@ -44,7 +45,7 @@ class Source:
 
     @property
     def looked_at(self) -> tuple[str, ...]:
-        """The paths that were asked for so far."""
+        """The paths that were read so far, whether there or not."""
         return tuple(sorted(self._kept))
 
 
@@ -59,28 +60,22 @@ def of_tree(
         version=version,
         kind=kind,
         origin=origin,
-        reader=files.read,
+        files=files,
         outside=lambda path: not whole and path.partition("/")[0] not in tops,
     )
 
 
 def of_release(engine: str, files: ReleaseFiles) -> Source:
     """A published release, read where it lies."""
+    release = files.release
     return Source(
         engine=engine,
-        version=files.release.version,
+        version=release.version,
         kind="release",
-        origin=(files.release.wheel or files.release.sdist or _NO_FILE).filename,
-        reader=files.read,
+        origin=" ".join(file.filename for file in (release.wheel or release.sdist,) if file),
+        files=Files(source=files),
         outside=lambda path: files.beyond(path) and not files.native,
     )
-
-
-class _NoFile:
-    filename = "no file"
-
-
-_NO_FILE = _NoFile()
 
 
 def of_folder(
@@ -88,19 +83,42 @@ def of_folder(
 ) -> Source:
     """A folder: a work tree, or a site-packages, which holds the engine's package and no more of it."""
     whole = kind != "environment"
-
-    def read(path: str) -> bytes | None:
-        place = root / path
-        try:
-            return place.read_bytes()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            return None
-
     return Source(
         engine=engine,
         version=version,
         kind=kind,
         origin=origin,
-        reader=read,
+        files=Files(source=_Folder(root=root, package=package)),
         outside=lambda path: not whole and path.partition("/")[0] != package,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Folder:
+    """Files on this disk, as a `Source` of `treefiles.Files`."""
+
+    root: Path
+    package: str
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return (self.root / path).read_bytes()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
+    def mode(self, path: str) -> str:
+        return treefiles.PLAIN
+
+    def paths(self) -> Collection[str]:
+        return self._paths
+
+    @cached_property
+    def _paths(self) -> frozenset[str]:
+        return frozenset(self._found())
+
+    def _found(self) -> Iterator[str]:
+        for place in (self.root / self.package).rglob("*.py"):
+            yield place.relative_to(self.root).as_posix()
+
+    def known_blob(self, path: str) -> str | None:
+        return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,60 +12,144 @@ from dspatch import options
 from dspatch.console import Console
 
 if TYPE_CHECKING:
+    from dspatch.audit.checkpoint import Checkpoint
     from dspatch.audit.select import User
 
 TARGETS = ("cpu", "cuda", "rocm", "xpu")
+SEVERITIES = ("wrong", "crash", "slow", "missing", "misleading")
+_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @options.engine
-@options.rev
+@click.option(
+    "--rev", metavar="REV", shell_complete=options.complete_rev,
+    help="A release, pinned or not; with --repo any commit, tag or branch.",
+)  # fmt: skip
+@click.option("--repo", metavar="URL|PATH", help="A fork or a clone; without --rev, a work tree.")
+@click.option(
+    "--base", metavar="REV",
+    help="With --repo: the pinned release whose compiled members it shares, for printed commands.",
+)  # fmt: skip
+@click.option("--env", metavar="PYTHON", help="What this Python, or virtual environment, has.")
+@click.option("--model", metavar="FOLDER", help="The model of a checkpoint: config.json and index.")
+@options.variant
 @click.option(
     "--target", type=click.Choice(TARGETS), help="Where it runs; every target when left out."
 )
-@options.variant
 @click.option("--gpu", metavar="NAME", help="The card: a100, h200, rtx4090, cpu, or sm90.")
-@options.repo
 @click.option("--native", is_flag=True, help="Read native sources, too: fetches the sdist, once.")
 @click.option(
-    "--fail-on",
-    type=click.Choice(("wrong", "crash", "slow", "missing", "misleading")),
-    help="Exit with 61 when a finding is as grave as this, or graver; the order is as listed.",
-)
+    "--fail-on", type=click.Choice(SEVERITIES), metavar="SEVERITY",
+    help=f"Exit with 61 on a finding as grave, or graver: {', '.join(SEVERITIES)}.",
+)  # fmt: skip
 @click.option("--fail-on-unknown", is_flag=True, help="With --fail-on: unknown counts as found.")
+@click.option("--sarif", type=_FILE, metavar="FILE", help="Write the result as SARIF 2.1.0.")
+@click.option("--explain", metavar="ID", help="Explain one finding, and nothing else.")
+@click.option("--all-releases", is_flag=True, help="Every release: which has what.")
+@click.option(
+    "--finding", "only", multiple=True, metavar="ID", help="With --all-releases: only it."
+)
+@click.option("--html", type=_FILE, metavar="FILE", help="Write all releases as an HTML page.")
+@click.option("--write-ranges", is_flag=True, help="Record which releases have each finding.")
+@click.option("--check-ranges", is_flag=True, help="Fail when the record does not hold.")
 @options.as_json
-def audit(
-    engine: str | None,
-    rev: str | None,
-    repo: str | None,
-    native: bool,
-    fail_on: Any,
-    fail_on_unknown: bool,
-    as_json: bool,
-    **given: Any,
-) -> None:
+def audit(explain: str | None, as_json: bool, **given: Any) -> None:
     """Say what an engine's source is known to compute wrongly, crash on, run slowly or lack.
 
-    Nothing is imported or run: the source is read by its syntax tree, of a release only the files
-    that matter.
+    Nothing is imported or run: sources are read by their syntax trees, and of a release only the
+    files that matter are fetched. After `--`, the command that serves: findings that need an option
+    which it has not are left out.
 
     \b
     dspatch audit --engine vllm --rev v0.10.1 --variant deepseek-v3 --gpu a100
+    dspatch audit --rev v0.27.1 --fail-on wrong -- vllm serve MODEL --kv-cache-dtype fp8
+    dspatch audit --env .venv/bin/python --model checkpoints/DeepSeek-V3
+    dspatch audit --repo ~/vllm --rev my-branch --sarif audit.sarif
+    dspatch audit --all-releases --variant deepseek-v3 --html audit.html
     """
+    console = Console(as_json=as_json)
+    if explain is not None:
+        from dspatch.audit import explain as explaining
+        from dspatch.stages import show_history
+
+        show_history.explained(explaining.find(explain), console)
+    elif any(given[name] for name in ("all_releases", "html", "write_ranges", "check_ranges")):
+        _history(console, **given)
+    else:
+        _one(console, **given)
+
+
+def _one(
+    console: Console,
+    *,
+    fail_on: Any,
+    fail_on_unknown: bool,
+    sarif: Path | None,
+    **given: Any,
+) -> None:
+    from dspatch.audit import sarif as form
+    from dspatch.files import write_atomically
     from dspatch.stages import audit as stage
     from dspatch.stages import show_audit as show
 
-    console = Console(as_json=as_json)
-    place = stage.Place(rev=rev, repo=repo, native=native)
-    done = stage.run(engine or "vllm", place, _user(**given), console)
+    if given["env"] is not None and (given["rev"] or given["repo"]):
+        raise click.UsageError("--env names an installation; leave --rev and --repo out")
+    checkpoint = _checkpoint(given)
+    user = _user(given, checkpoint)
+    words = {key: given[key] for key in ("engine", "rev", "repo", "env", "base", "native")}
+    place = stage.Place(**words, wanted=given["variants"])
+    done = stage.run(place, user, console, checkpoint=checkpoint)
+    if sarif is not None:
+        write_atomically(sarif, (json.dumps(form.log(done), indent=2) + "\n").encode())
     show.audited(done, console)
     stage.check(done, fail_on, unknown_too=fail_on_unknown)
 
 
-def _user(variants: tuple[str, ...], target: str | None, gpu: str | None) -> User:
+def _history(console: Console, **given: Any) -> None:
+    from dspatch.audit.recorded import path_of
+    from dspatch.stages import audit_history as stage
+    from dspatch.stages import show_history as show
+
+    if any(given[name] for name in ("rev", "repo", "env")):
+        raise click.UsageError("all releases are audited; leave --rev, --repo and --env out")
+    engine = given["engine"] or "vllm"
+    ranges = given["write_ranges"] or given["check_ranges"]
+    user = None if ranges else _user(given, _checkpoint(given))
+    done = stage.run(engine, user, console, only=given["only"], native=given["native"])
+    if given["write_ranges"]:
+        show.wrote(stage.write_ranges(done.history), path_of(engine), done, console)
+    elif given["check_ranges"]:
+        show.checked(stage.check_ranges(done.history), done, console)
+    elif given["html"]:
+        show.wrote(stage.write_page(done.history, given["html"]), given["html"], done, console)
+    else:
+        show.history(done, console)
+
+
+def _checkpoint(given: dict[str, Any]) -> Checkpoint | None:
+    from dspatch.audit import checkpoint
+
+    if given["model"] is None:
+        return None
+    if given["variants"]:
+        raise click.UsageError("--model says which model it is; leave --variant out")
+    return checkpoint.load(given["model"])
+
+
+def _user(given: dict[str, Any], checkpoint: Checkpoint | None) -> User:
     from dspatch.audit.cards import card
     from dspatch.audit.select import Model, User
     from dspatch.stages import audit as stage
 
-    models = tuple(Model(variant=variant) for variant in stage.served(variants))
-    return User(models=models, target=target, card=card(gpu) if gpu else None)
+    if checkpoint is not None:
+        models = [Model(variant=checkpoint.variant, config=checkpoint.config)]
+    else:
+        models = [Model(variant=variant) for variant in stage.served(given["variants"])]
+    return User(
+        models=tuple(models),
+        target=given["target"],
+        card=card(given["gpu"]) if given["gpu"] else None,
+        command=given["command"] or None,
+    )

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dspatch import series, variants
+from packaging.version import Version
+
+from dspatch import job, pins, receipt, series, variants
+from dspatch.audit import environment, judge, nearest, origins, recorded
 from dspatch.audit import finding as findings
-from dspatch.audit import judge, origins, recorded
-from dspatch.audit.answer import Answer
+from dspatch.audit.answer import Answer, State
+from dspatch.audit.checkpoint import Checkpoint, Fault
 from dspatch.audit.finding import SEVERITIES, Finding, Severity
+from dspatch.audit.fixes import TARGETS, Fix, Fixes
+from dspatch.audit.nearest import Nearest
 from dspatch.audit.select import Concern, User, concerning
 from dspatch.audit.source import Source
 from dspatch.carry.ranges import Traffic
-from dspatch.errors import AuditError
+from dspatch.errors import AuditError, DspatchError, UnknownRevisionError
+from dspatch.pins import lookup
+from dspatch.stages import request
 
 if TYPE_CHECKING:
     from dspatch.console import Console
@@ -25,12 +33,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where the engine's source is: a release, a git revision, a work tree, or a Python's packages."""
+    """Where the engine's source is: a release, a git revision, a work tree, or a Python's packages.
 
+    `wanted` are the names of the models as the user wrote them, for commands that are printed.
+    """
+
+    engine: str | None = None
     rev: str | None = None
     repo: str | None = None
     env: str | None = None
+    base: str | None = None
     native: bool = False
+    wanted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +59,7 @@ class Found:
     models: tuple[str, ...]
     when: tuple[str, ...]
     first_good: str | None
-    command: str | None
+    command: str = ""
     unfit: str = ""
 
 
@@ -67,33 +81,39 @@ class Audited:
     bytes: int
     requests: int
     seconds: float
+    faults: tuple[Fault, ...] = ()
+    nearest: Nearest | None = None
     notes: tuple[str, ...] = ()
 
 
-def run(engine: str, place: Place, user: User, console: Console) -> Audited:
+def run(
+    place: Place, user: User, console: Console, *, checkpoint: Checkpoint | None = None
+) -> Audited:
     """Hold every finding that concerns a user against a source.
 
-    Raises `UnknownEngineError`, `UnknownRevisionError`, `PatchFormatError` for a malformed finding,
-    and the errors of reading an index or git.
+    Raises `UnknownEngineError`, `UnknownRevisionError`, `EngineEnvironmentError`,
+    `PatchFormatError` for a malformed finding, and the errors of reading an index or git.
     """
     start = time.monotonic()
     traffic = Traffic()
-    known = series.layered(engine)
-    every = findings.load_all(engine, known.traits)
-    concerns = list(concerning(every, user))
-    with _opened(engine, place, traffic) as source, console.working(f"auditing {engine}"):
-        asked = [concern.finding for concern in concerns]
-        if source.kind == "release":
-            judge.fetch(asked, source, known.traits)
-        answers = [each.answer for each in judge.judge(asked, source, known.traits)]
-        found = list(_found(concerns, answers, source, known, place, user))
+    notes = _about(checkpoint)
+    with console.working("reading the source"), opened(place, traffic, notes) as source:
+        known = series.layered(source.engine)
+        every = findings.load_all(source.engine, known.traits)
+        concerns = list(concerning(every, user))
+        answers = _answers(concerns, source, known)
+        near = _nearest(source, concerns, answers, traffic)
+        fixes = Fixes(
+            known, source, [m.variant for m in user.models], _rev_words(place, source, near)
+        )
+        found = list(_found(concerns, answers, source, fixes, place.wanted, user))
     return Audited(
-        engine=engine,
+        engine=source.engine,
         version=source.version,
         kind=source.kind,
         origin=source.origin,
         models=tuple(model.variant.name for model in user.models),
-        target=user.card.target if user.card else user.target,
+        target=user.place,
         card=user.card.name if user.card else None,
         has=tuple(each for each in found if each.answer.state == "yes"),
         unknown=tuple(each for each in found if each.answer.state == "unknown"),
@@ -102,35 +122,124 @@ def run(engine: str, place: Place, user: User, console: Console) -> Audited:
         bytes=traffic.bytes,
         requests=traffic.requests,
         seconds=time.monotonic() - start,
+        faults=checkpoint.faults if checkpoint is not None else (),
+        nearest=near,
+        notes=tuple(notes),
     )
 
 
+def _about(checkpoint: Checkpoint | None) -> list[str]:
+    if checkpoint is None or not checkpoint.differs:
+        return []
+    told = "; ".join(checkpoint.differs)
+    return [
+        f"config.json is that of no published model; nearest to {checkpoint.variant.name}: {told}"
+    ]
+
+
 @contextmanager
-def _opened(engine: str, place: Place, traffic: Traffic) -> Iterator[Source]:
-    assert place.rev is not None
-    with origins.of_rev(engine, place.rev, traffic, native=place.native) as source:
-        yield source
+def opened(place: Place, traffic: Traffic, notes: list[str]) -> Iterator[Source]:
+    """The source that a user named; without any, of the job applied last, or else the newest pin."""
+    engine = place.engine or "vllm"
+    if place.env is not None:
+        yield environment.of_environment(place.env, place.engine)
+        return
+    if place.repo is not None and place.rev is None and Path(place.repo).expanduser().is_dir():
+        yield origins.of_work_tree(engine, place.repo)
+        return
+    if place.repo is not None:
+        if place.rev is None:
+            raise UnknownRevisionError(
+                f"which revision of {place.repo} is meant?",
+                next="name a commit, tag or branch with --rev",
+            )
+        with origins.of_git(engine, place.repo, place.rev) as found:
+            yield found
+        return
+    rev = place.rev or _default_rev(engine, notes)
+    with origins.of_rev(engine, rev, traffic, native=place.native) as found:
+        yield found
+
+
+def _default_rev(engine: str, notes: list[str]) -> str:
+    try:
+        asked = receipt.require(job.last(), "apply")["request"]
+        if asked["engine"] == engine and any(
+            lookup.same(pin.rev, asked["rev"]) for pin in pins.pinned(engine)
+        ):
+            notes.append(f"{asked['rev']} is the revision applied last; --rev names another")
+            return str(asked["rev"])
+    except DspatchError:
+        pass
+    pinned = pins.pinned(engine)
+    if not pinned:
+        raise UnknownRevisionError(
+            f"which release of {engine} is meant?", next="name it, for example --rev v0.13.0"
+        )
+    notes.append(f"{pinned[-1].rev} is the newest pin; --rev names another release")
+    return pinned[-1].rev
+
+
+def _answers(concerns: Sequence[Concern], source: Source, known: Series) -> list[Answer]:
+    asked = [concern.finding for concern in concerns]
+    if source.kind == "release":
+        judge.fetch(asked, source, known.traits)
+    return [each.answer for each in judge.judge(asked, source, known.traits)]
+
+
+def _nearest(
+    source: Source, concerns: Sequence[Concern], answers: Sequence[Answer], traffic: Traffic
+) -> Nearest | None:
+    """For what is no release itself: which it is nearest to, and what differs."""
+    if source.kind in ("pin", "release"):
+        return None
+    states: Mapping[str, State] = {
+        concern.finding.id: answer.state for concern, answer in zip(concerns, answers, strict=True)
+    }
+    return nearest.nearest(source, states, recorded.load(source.engine), traffic)
+
+
+def _rev_words(place: Place, source: Source, near: Nearest | None) -> list[str]:
+    """The options that name the source to `dspatch run`; none for a work tree."""
+    if source.kind == "git" and place.rev and place.repo:
+        base = place.base or (f"v{near.version}" if near is not None else "")
+        return ["--rev", place.rev, "--repo", place.repo, *(["--base", base] if base else [])]
+    if source.version is None or source.kind == "folder":
+        return []
+    return ["--rev", f"v{Version(source.version).public}"]
 
 
 def _found(
     concerns: Sequence[Concern],
     answers: Sequence[Answer],
     source: Source,
-    known: Series,
-    place: Place,
+    fixes: Fixes,
+    wanted: Sequence[str],
     user: User,
 ) -> Iterator[Found]:
     ranges = recorded.load(source.engine)
     for concern, answer in zip(concerns, answers, strict=True):
         finding = concern.finding
+        fix = Fix()
+        if finding.fix is not None and answer.state == "yes":
+            fix = fixes.fix(finding.fix, _target(finding, user), wanted)
         yield Found(
             finding=finding,
             answer=answer,
             models=concern.models,
             when=concern.when,
             first_good=ranges.first_good(finding.id, source.version),
-            command=None,
+            command=fix.command,
+            unfit=fix.unfit,
         )
+
+
+def _target(finding: Finding, user: User) -> str | None:
+    """The target that a patch must be for: the user's, or the one target that a finding is about."""
+    if user.place is not None:
+        return user.place
+    named = [target for target in finding.applies.targets if target in TARGETS]
+    return named[0] if len(named) == 1 else None
 
 
 def check(done: Audited, fail_on: Severity | None, *, unknown_too: bool = False) -> None:
@@ -138,19 +247,21 @@ def check(done: Audited, fail_on: Severity | None, *, unknown_too: bool = False)
     if fail_on is None:
         return
     grave = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
-    caught = [each for each in done.has if each.finding.severity in grave]
-    caught += [each for each in done.unknown if unknown_too and each.finding.severity in grave]
-    if caught:
+    caught = [(each.finding.id, each.finding.severity) for each in done.has]
+    caught += [(each.title, each.severity) for each in done.faults]
+    caught = [(name, severity) for name, severity in caught if severity in grave]
+    told = [f"{name} ({severity})" for name, severity in caught]
+    if unknown_too:
+        undecided = [each.finding for each in done.unknown if each.finding.severity in grave]
+        told += [f"{each.id} ({each.severity}, unknown)" for each in undecided]
+    if told:
         raise AuditError(
-            f"{len(caught)} findings are as grave as `{fail_on}`, or graver.",
-            why=", ".join(f"{each.finding.id} ({each.finding.severity})" for each in caught),
-            next=f"dspatch audit --explain {caught[0].finding.id}",
+            f"{len(told)} findings are as grave as `{fail_on}`, or graver.",
+            why=", ".join(told),
+            next="dspatch audit --explain ID says more of one; --fail-on takes another threshold",
         )
 
 
 def served(names: Sequence[str]) -> tuple[variants.Variant, ...]:
-    """The variants of the given names; none means every variant that is known."""
-    if not names:
-        return tuple(variants.table().values())
-    found = [variants.variant(name) for name in names]
-    return tuple({variant.name: variant for variant in found}.values())
+    """The variants of the given names or config.json files; none means every one that is known."""
+    return request.served(names) if names else tuple(variants.table().values())

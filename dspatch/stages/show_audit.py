@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,6 +10,7 @@ import click
 from dspatch.audit.finding import SEVERITIES
 
 if TYPE_CHECKING:
+    from dspatch.audit.nearest import Nearest
     from dspatch.console import Console
     from dspatch.stages.audit import Audited, Found
 
@@ -23,12 +25,20 @@ _SHOWN = 3  # places of evidence; --json has all
 def audited(done: Audited, console: Console) -> None:
     """Every finding that the source has or may have, the gravest first, and what helps."""
     console.say(f"{subject(done)}: {counts(done)}")
+    for fault in done.faults:
+        console.say("")
+        _say(
+            fault.severity,
+            fault.title,
+            [("id", "checkpoint"), ("seen in", fault.evidence)],
+            console,
+        )
     for found in done.has:
         console.say("")
-        _finding(found, found.finding.severity, console)
+        _say(found.finding.severity, found.finding.title, _lines(found), console)
     for found in done.unknown:
         console.say("")
-        _finding(found, "unknown", console)
+        _say("unknown", found.finding.title, _lines(found), console)
     _notes(done, console)
     console.result(as_dict(done))
 
@@ -44,15 +54,16 @@ def subject(done: Audited) -> str:
 def counts(done: Audited) -> str:
     """How many findings of each severity."""
     severities = [found.finding.severity for found in done.has]
+    severities += [fault.severity for fault in done.faults]
     told = [f"{severities.count(each)} {each}" for each in SEVERITIES if each in severities]
     told += [f"{len(done.unknown)} unknown"] if done.unknown else []
     return ", ".join(told) or "nothing that is known"
 
 
-def _finding(found: Found, severity: str, console: Console) -> None:
+def _say(severity: str, title: str, lines: Sequence[tuple[str, str]], console: Console) -> None:
     mark = click.style(severity.ljust(_WIDTH), fg=_COLOURS[severity], bold=True)
-    console.say(f"{mark}  {found.finding.title}")
-    for label, text in _lines(found):
+    console.say(f"{mark}  {title}")
+    for label, text in lines:
         console.say(f"{'':{_WIDTH}}  {label:<9} {text}")
 
 
@@ -82,11 +93,20 @@ def _notes(done: Audited, console: Console) -> None:
     console.say(
         f"{len(done.clean)} findings it has not, {done.others} that do not concern this model and place"
     )
+    if done.nearest is not None:
+        console.say(_nearest(done.nearest))
     for note in done.notes:
         console.note(f"note: {note}")
     console.note(
         f"{done.origin}: {done.bytes / 1e6:.2f} MB in {done.requests} requests, {done.seconds:.1f} s"
     )
+
+
+def _nearest(near: Nearest) -> str:
+    same = f"of {near.compared} files that were read,"
+    if not near.differing:
+        return f"nearest release: {near.version}; {same} all are that release's"
+    return f"nearest release: {near.version}; {same} these are not: {', '.join(near.differing)}"
 
 
 def as_dict(done: Audited) -> dict[str, Any]:
@@ -99,6 +119,8 @@ def as_dict(done: Audited) -> dict[str, Any]:
         "target": done.target,
         "card": done.card,
         "findings": [found_dict(found) for found in (*done.has, *done.unknown)],
+        "checkpoint": [vars(fault) for fault in done.faults],
+        "nearest": vars(done.nearest) if done.nearest else None,
         "clean": list(done.clean),
         "others": done.others,
         "bytes": done.bytes,

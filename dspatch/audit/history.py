@@ -1,0 +1,153 @@
+"""Every finding on every published release: each release read once, its answers kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+
+from dspatch import pins, pipconfig
+from dspatch.audit import judge, kept, source
+from dspatch.audit.answer import State
+from dspatch.audit.finding import SEVERITIES, Finding
+from dspatch.audit.select import Concern
+from dspatch.carry.ranges import Traffic
+from dspatch.carry.releasefiles import ReleaseFiles
+from dspatch.carry.releases import Published, Release
+from dspatch.errors import DownloadError, HashMismatchError, UnsafeArchiveError, WheelError
+from dspatch.traits import Trait
+
+JOBS = 6  # releases at once; one index serves them all
+# One release's files that cannot be had say nothing of the others.
+_OF_THE_RELEASE = (DownloadError, HashMismatchError, UnsafeArchiveError, WheelError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A finding that concerns the user, and its state on each release."""
+
+    concern: Concern
+    states: Mapping[str, State]
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it keeps the model from being served wherever it holds."""
+        finding = self.concern.finding
+        return finding.severity == "missing" and not finding.workaround and not self.concern.when
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """Findings by release, oldest release first; `notes` says which releases could not be read."""
+
+    engine: str
+    releases: tuple[str, ...]
+    rows: tuple[Row, ...]
+    traffic: Traffic
+    notes: tuple[str, ...] = ()
+
+    def counts(self, version: str, model: str | None = None) -> tuple[int, ...]:
+        """How many findings a release has of each severity, and how many cannot be told, last."""
+        mine = [row for row in self.rows if model is None or model in row.concern.models]
+        found = Counter(
+            row.concern.finding.severity for row in mine if row.states[version] == "yes"
+        )
+        undecided = sum(row.states[version] == "unknown" for row in mine)
+        return (*(found[severity] for severity in SEVERITIES), undecided)
+
+    def served(self, version: str, model: str | None = None) -> bool:
+        """Whether a release serves a model at all: nothing is missing that has no condition and no way round."""
+        return not any(
+            row.states[version] == "yes"
+            for row in self.rows
+            if row.blocks and (model is None or model in row.concern.models)
+        )
+
+    def best(self, model: str | None = None) -> str | None:
+        """The release that serves a model with the least that is grave; the newest of equals."""
+        serving = [each for each in reversed(self.releases) if self.served(each, model)]
+        return min(serving, key=lambda version: self.counts(version, model), default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What all releases have in common."""
+
+    engine: str
+    published: Published
+    traits: Mapping[str, Trait]
+    native: bool = False
+    traffic: Traffic = field(default_factory=Traffic)
+
+
+def measure(work: Work, concerns: Sequence[Concern], step: Callable[[str], None]) -> History:
+    """Hold findings against every release of interest.
+
+    A release that cannot be read has only unknowns, and a note. Raises `OfflineError` when the
+    network is needed and not there.
+    """
+    asked = [concern.finding for concern in concerns]
+    states, notes = _all(work, asked, step)
+    return History(
+        engine=work.engine,
+        releases=tuple(release.version for release in work.published.releases),
+        rows=tuple(
+            Row(
+                concern=concern,
+                states={version: got[concern.finding.id] for version, got in states.items()},
+            )
+            for concern in concerns
+        ),
+        traffic=work.traffic,
+        notes=(*work.published.problems, *notes),
+    )
+
+
+def _all(
+    work: Work, asked: Sequence[Finding], step: Callable[[str], None]
+) -> tuple[dict[str, dict[str, State]], list[str]]:
+    found: dict[str, dict[str, State]] = {}
+    notes: list[str] = []
+    releases = work.published.releases
+    with ThreadPoolExecutor(JOBS) as pool:
+        futures: dict[Future[dict[str, State]], Release] = {
+            pool.submit(_states, work, release, asked): release for release in releases
+        }
+        try:
+            for future in as_completed(futures):
+                version = futures[future].version
+                try:
+                    found[version] = future.result()
+                except _OF_THE_RELEASE as error:
+                    notes.append(f"{version} could not be read: {error.what} {error.why}")
+                    found[version] = {finding.id: "unknown" for finding in asked}
+                step(f"{len(found)} of {len(releases)}, {work.traffic.bytes / 1e6:.0f} MB")
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return {release.version: found[release.version] for release in releases}, sorted(notes)
+
+
+def _states(work: Work, release: Release, asked: Sequence[Finding]) -> dict[str, State]:
+    """The states of one release: those that are kept, the others by reading it."""
+    known = kept.read(work.engine, release, native=work.native)
+    keys = {finding.id: kept.key(finding, work.traits) for finding in asked}
+    missing = [finding for finding in asked if keys[finding.id] not in known]
+    if missing:
+        fresh = _read(work, release, missing)
+        merged = {**known, **{keys[finding]: state for finding, state in fresh.items()}}
+        kept.write(work.engine, release, merged, native=work.native)
+        known = merged
+    return {finding.id: known[keys[finding.id]] for finding in asked}
+
+
+def _read(work: Work, release: Release, missing: Sequence[Finding]) -> dict[str, State]:
+    with pipconfig.client(pipconfig.load()) as client:
+        native = work.native or release.wheel is None
+        project = pins.engine(work.engine).sdist
+        files = ReleaseFiles(project, release, client, work.traffic, native=native)
+        opened = source.of_release(work.engine, files)
+        judge.fetch(missing, opened, work.traits)
+        judged = judge.judge(missing, opened, work.traits)
+    return {each.finding.id: each.answer.state for each in judged}

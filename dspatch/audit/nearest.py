@@ -1,0 +1,86 @@
+"""Which release a source is nearest to, and which of the files that were read are not that release's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dspatch import pins, pipconfig
+from dspatch.audit.answer import State
+from dspatch.audit.recorded import Recorded
+from dspatch.audit.source import Source
+from dspatch.carry import releases, remote
+from dspatch.carry.ranges import Traffic
+from dspatch.errors import DspatchError
+
+if TYPE_CHECKING:
+    from dspatch.carry.releases import Published, Release
+
+TRIED = 6  # releases whose directories are read, about 0.2 MB each
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nearest:
+    """A release, the files read that are not its own, and how many were compared."""
+
+    version: str
+    differing: tuple[str, ...]
+    compared: int
+
+
+def nearest(
+    source: Source, states: Mapping[str, State], recorded: Recorded, traffic: Traffic
+) -> Nearest | None:
+    """The release that most of the files read are equal to; the newest where several are.
+
+    Only releases are tried whose findings are most like those seen; the source's own where its
+    version is known. `None` when no index can be asked.
+    """
+    try:
+        known = releases.published(source.engine, prereleases=True, yanked=True)
+        tried = _candidates(source, states, recorded, known)
+        found = [_compared(source, each, traffic) for each in tried]
+    except DspatchError:
+        return None
+    best = min(found, key=lambda each: len(each.differing), default=None)
+    return best if best is not None and best.compared else None
+
+
+def _candidates(
+    source: Source, states: Mapping[str, State], recorded: Recorded, known: Published
+) -> Sequence[Release]:
+    own = known.release(source.version.partition("+")[0]) if source.version else None
+    if own is not None:
+        return [own]
+    if not recorded.releases:
+        return known.releases[-TRIED:][::-1]
+
+    def unlike(version: str) -> int:
+        seen = {finding: recorded.state(finding, version) for finding in states}
+        return sum(got is not None and got != states[finding] for finding, got in seen.items())
+
+    newest_first = [known.release(version) for version in reversed(recorded.releases)]
+    fitting = [each for each in newest_first if each is not None and each.wheel is not None]
+    return sorted(fitting, key=lambda each: unlike(each.version))[:TRIED]
+
+
+def _compared(source: Source, release: Release, traffic: Traffic) -> Nearest:
+    assert release.wheel is not None
+    with pipconfig.client(pipconfig.load()) as client:
+        project = pins.engine(source.engine).sdist
+        wheel = remote.open_wheel(project, release.wheel, client, traffic)
+    package = pins.engine(source.engine).package
+    paths = [path for path in source.looked_at if path.partition("/")[0] == package]
+    theirs = {path: wheel.members[path].sha256 for path in paths if path in wheel.members}
+    ours = {path: _hash(source.read(path)) for path in paths}
+    return Nearest(
+        version=release.version,
+        differing=tuple(path for path in paths if ours[path] != theirs.get(path)),
+        compared=len([path for path in paths if ours[path] or path in theirs]),
+    )
+
+
+def _hash(data: bytes | None) -> str | None:
+    return hashlib.sha256(data).hexdigest() if data is not None else None
