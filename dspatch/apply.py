@@ -138,6 +138,7 @@ def place_of(
     return Place(
         engine=checkout.engine,
         rev=checkout.rev,
+        revision=checkout.revision,
         commit=checkout.commit,
         repo=checkout.repo,
         context=render.Context(traits=facts, variants=variants),
@@ -206,7 +207,9 @@ def _inputs(
     # A part of a series has the same folders as the whole.
     names = [patch.name for patch in series.patches]
     recorded = usesfile.digest(patch.folder for patch in series.patches) if guarded else ""
-    inputs = [checkout.commit, series.digest, names, target, models, digest_of(code), recorded]
+    # Which form of a patch counts as made here depends on the name too.
+    here = [checkout.commit, checkout.rev, checkout.revision is None]
+    inputs = [*here, series.digest, names, target, models, digest_of(code), recorded]
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
 
@@ -254,7 +257,7 @@ def _conflict(
     rest = len(results) - len(failed)
     others = f"\n        the other {rest} would apply without them" if rest else ""
     return PatchConflictError(
-        f"{checkout.engine} {checkout.rev}: {names} cannot be applied, so nothing was.",
+        f"{checkout.title}: {names} cannot be applied, so nothing was.",
         why=details + others,
         next=f"dspatch patch show {errors[0][0].name}" + _other_source(checkout, errors),
     )

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -33,7 +33,10 @@ LOCK_SECONDS = 900
 
 @dataclass(frozen=True, kw_only=True)
 class Checkout:
-    """The pristine tree of a revision: where its objects lie, and which source it was taken from."""
+    """The pristine tree of a revision: where its objects lie, and which source it was taken from.
+
+    `revision` is what git calls it where it is not the release `rev`, only nearest to it.
+    """
 
     engine: str
     rev: str
@@ -42,6 +45,12 @@ class Checkout:
     repo: git.Repo
     commit: str
     tree: str
+    revision: str | None = None
+
+    @property
+    def title(self) -> str:
+        """Engine and revision, as messages call it."""
+        return f"{self.engine} {self.revision or self.rev}"
 
 
 def checkout(
@@ -60,8 +69,9 @@ def checkout(
     with cache_of(pin.engine) as bare:
         if kind == "git":
             found = _from_git(pin, bare, repo, revision or pin.tag)
-            if revision is None:
-                _check_commit(pin, found)
+            if revision is not None:
+                return replace(found, revision=revision)
+            _check_commit(pin, found)
             return found
         return _from_archive(pin, bare, _source(pin, kind), progress)
 

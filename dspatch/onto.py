@@ -22,6 +22,7 @@ from dspatch.treefiles import Files
 class Place:
     """Where patches are put: the revision, git's objects, and what templates may ask of it.
 
+    `revision` is what git calls it where it is no release, only nearest to `rev`.
     `provide` fetches the tree that a form was made on, says whether it could, and is not asked
     before a merge needs it; `base_paths` are the paths of that tree, where it is at hand.
     """
@@ -31,6 +32,7 @@ class Place:
     commit: str
     repo: Repo
     context: render.Context
+    revision: str | None = None
     provide: Callable[[Patch, Form], bool] = lambda patch, form: False
     base_paths: Callable[[Patch, Form], Collection[str]] = lambda patch, form: ()
 
@@ -133,7 +135,8 @@ def _nearest_file(path: str, files: Files) -> str:
 def recorded_form(patch: Patch, place: Place) -> Form | None:
     """The form made on exactly this revision."""
     for form in patch.forms:
-        if same(form.made_on, place.rev) or form.made_on == place.commit:
+        is_release = place.revision is None and same(form.made_on, place.rev)
+        if is_release or form.made_on == place.commit:
             return form
     return None
 
@@ -182,7 +185,7 @@ def from_form(patch: Patch, form: Form, files: Files, place: Place) -> Outcome:
             base_paths=lambda: place.base_paths(patch, form),
             labels=Labels(
                 base=f"{place.engine} {form.made_on}",
-                ours=f"{place.engine} {place.rev}",
+                ours=f"{place.engine} {place.revision or place.rev}",
                 theirs=patch.name,
             ),
             settle=settle,
