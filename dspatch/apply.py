@@ -31,6 +31,7 @@ CODE = (
     "apply", "astfind", "batch", "diffhead", "difflines", "diffs", "edits", "git", "onto",
     "patchfile", "render", "series", "threeway", "traits", "treefiles", "carry/already",
     "carry/editstate", "carry/hunkfind", "carry/units", "carry/upstreamed", "carry/binding",
+    "carry/bycode", "carry/bytext", "carry/parts",
     "carry/drift", "carry/guard", "carry/modules", "carry/names", "carry/signatures",
     "carry/skeleton", "carry/values",
 )  # fmt: skip
@@ -120,9 +121,8 @@ def _guard(checkout: Checkout, results: Sequence[Result], files: Files) -> None:
     for result in results:
         if result.outcome is not None:
             files = files.with_changes(result.outcome.changes)
-    guard.check(
-        f"{checkout.engine} {checkout.rev}", [result.patch for result in results], files.read
-    )
+    patches = [result.patch for result in results]
+    guard.check(f"{checkout.engine} {checkout.rev}", patches, files)
 
 
 def place_of(

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 
-from dspatch.carry import drift, usesfile
+from dspatch import paths
+from dspatch.carry import drift, usesfile, verdicts
 from dspatch.carry.drift import Drift
-from dspatch.carry.modules import Read
 from dspatch.carry.names import Names
 from dspatch.errors import SignatureDriftError
 from dspatch.patchfile import Patch, Waived
+from dspatch.series import digest_of
+from dspatch.treefiles import Files
+
+# The modules whose code decides what counts as a drift.
+CODE = (
+    "binding", "drift", "guard", "modules", "names", "signatures", "skeleton", "values",
+)  # fmt: skip
 
 
 def drifts(patch: Patch, names: Names) -> tuple[Drift, ...]:
@@ -26,16 +35,27 @@ def waives(waived: Waived, found: Drift) -> bool:
     return waived.symbol == found.symbol and waived.shape in (None, found.now)
 
 
-def check(where: str, patches: Iterable[Patch], read: Read) -> None:
+def check(where: str, patches: Sequence[Patch], files: Files) -> None:
     """Raise `SignatureDriftError` that tells every drift under the patches of a tree.
 
-    where: the engine and revision, as the error names them. read: the files of the patched tree.
+    where: the engine and revision, as the error names them. files: those of the patched tree.
     """
-    names = Names(read)
-    found = {patch: drifts(patch, names) for patch in patches}
-    failed = {patch: some for patch, some in found.items() if some}
-    if failed:
-        raise _error(where, failed)
+    with verdicts.kept(_key(where, patches), files) as read:
+        if read is None:
+            return
+        names = Names(read)
+        found = {patch: drifts(patch, names) for patch in patches}
+        failed = {patch: some for patch, some in found.items() if some}
+        if failed:
+            raise _error(where, failed)
+
+
+def _key(where: str, patches: Sequence[Patch]) -> str:
+    """A hash of all that the verdict on a tree depends on, but for the tree's files."""
+    code = digest_of([paths.PACKAGE / "carry" / f"{name}.py" for name in CODE])
+    recorded = usesfile.digest(patch.folder for patch in patches)
+    waived = [(patch.name, repr(patch.waived)) for patch in patches]
+    return hashlib.sha256(json.dumps([where, code, recorded, waived]).encode()).hexdigest()
 
 
 def _error(where: str, failed: Mapping[Patch, tuple[Drift, ...]]) -> SignatureDriftError:

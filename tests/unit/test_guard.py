@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from dspatch.apply import PatchedTree, apply_series
-from dspatch.carry import usesfile
+from dspatch.carry import guard, usesfile, verdicts
 from dspatch.carry.linttrees import Tried, record
 from dspatch.errors import PatchFormatError, SignatureDriftError
+from dspatch.git import Change
 from dspatch.series import Series
+from dspatch.treefiles import Files, of_tree
 from tests.support import PATCH, Upstream, dedent, load_series, patch_folders
 
 VARIANT: Any = SimpleNamespace(name="deepseek-v3", families=frozenset({"mla"}))
@@ -147,3 +149,32 @@ def test_a_damaged_record_is_told_by_file_and_line(series: Series) -> None:
     (folder / usesfile.NAME).write_text('written-for = "1.0"\n\n[[use]]\nsymbol = 3\n')
     with pytest.raises(PatchFormatError, match=r"uses\.toml, line 4: `symbol` must be a string"):
         usesfile.read(folder)
+
+
+def test_the_same_files_are_judged_once(
+    tmp_path: Path, upstream: Upstream, series: Series, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch = series.patch("cpu-mla")
+    tree = applied(series, tmp_path, upstream)
+    repo = tree.checkout.repo
+    asked: list[str] = []
+
+    class Counted(Files):
+        def read(self, path: str) -> bytes | None:
+            asked.append(path)
+            return super().read(path)
+
+    files = Counted(source=of_tree(repo, tree.commit).source)
+    guard.check("mini 1.0", [patch], files)
+    assert asked == []  # apply has judged them
+    changed = Change(path="mini/ops.py", data=OPS.replace("scale", "factor").encode())
+    with pytest.raises(SignatureDriftError):
+        guard.check("mini 1.0", [patch], files.with_changes({"mini/ops.py": changed}))
+    same = Change(path="mini/ops.py", data=OPS.encode())
+    guard.check("mini 1.0", [patch], files.with_changes({"mini/ops.py": same}))
+    monkeypatch.setattr(verdicts, "write_atomically", _refuse)
+    guard.check("mini 9.9", [patch], files)  # judged again, and the cache cannot keep it
+
+
+def _refuse(path: Path, data: bytes) -> None:
+    raise PermissionError(path)
