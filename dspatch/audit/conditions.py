@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
+from dspatch.audit.cards import CONDITION
 from dspatch.facts import Variant
 
-_FORM = re.compile(r"\s*([\w.]+)\s*(!=|<=|>=|=|<|>)\s*(\S.*?)\s*")
+TARGETS = ("cpu", "cuda", "rocm", "xpu")
+
+_FORM = re.compile(r"\s*([\w.]+(?:\s*\+\s*[\w.]+)*)\s*(!=|<=|>=|=|<|>)\s*(\S.*?)\s*")
 _WORDS: Mapping[str, Any] = {"none": None, "true": True, "false": False}
 _COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge,
@@ -17,38 +20,85 @@ _COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def is_readable(condition: str) -> bool:
-    """Whether a condition has the form `name = value`, with any of `= != < <= > >=`."""
+    """Whether a condition has the form `name = value`, with any of `= != < <= > >=`; names may be added."""
     return _FORM.fullmatch(condition) is not None
+
+
+def faults(
+    facts: Iterable[str], targets: Iterable[str], cards: Iterable[str]
+) -> Iterator[tuple[str, str]]:
+    """The conditions that nothing could meet, each with the key that it stands under."""
+    for each in facts:
+        if not is_readable(each):
+            yield "facts", f"`{each}` is no condition such as `n_group > 1`"
+    for each in targets:
+        if each not in TARGETS:
+            yield "targets", f"`{each}` is no target; expected one of {', '.join(TARGETS)}"
+    for each in cards:
+        if not CONDITION.fullmatch(each):
+            yield "cards", f"`{each}` is no compute capability such as `sm90` or `<sm89`"
 
 
 def holds(condition: str, facts: Mapping[str, Any]) -> bool | None:
     """Whether facts meet a condition; `None` when they do not say."""
     found = _FORM.fullmatch(condition)
-    if found is None or found[1] not in facts:
+    names = [name.strip() for name in found[1].split("+")] if found is not None else []
+    if found is None or not all(name in facts for name in names):
         return None
-    name, comparison, text = found.groups()
-    have, wanted = facts[name], _value(text)
+    comparison, wanted = found[2], _value(found[3])
+    have = _sum([facts[name] for name in names])
     if comparison in ("=", "!="):
         return _COMPARED[comparison](have, wanted)
-    if have is None or isinstance(have, str) or not isinstance(wanted, int | float):
+    if not isinstance(have, int | float) or not isinstance(wanted, int | float):
         return False
     return _COMPARED[comparison](have, wanted)
 
 
+def _sum(values: list[Any]) -> Any:
+    """One value as it is; several that are numbers as their sum, otherwise none."""
+    if len(values) == 1:
+        return values[0]
+    return sum(values) if all(isinstance(each, int | float) for each in values) else None
+
+
 def facts_of(variant: Variant, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The facts of a model by name: those of `Variant.facts`, shorthands, and config.json's own keys.
+    """The facts of a model by name: those of `Variant.facts`, and shorthands.
 
     `rope_scaling` and `quantization` are the type and the method, none where there is no such part.
+    Only a checkpoint has `config.KEY`, what its config.json says or leaves out, and `index.…`.
     """
-    facts = variant.facts
     scaled = variant.rope.type != "default"
-    facts["rope_scaling"] = variant.rope.type if scaled else None
-    facts["quantization"] = variant.quantization.quant_method if variant.quantization else None
-    facts["attention"] = variant.attention
-    for key, value in (config or {}).items():
-        if key not in facts and not isinstance(value, dict | list):
-            facts[key] = value
-    return facts
+    facts = {
+        **variant.facts,
+        "rope_scaling": variant.rope.type if scaled else None,
+        "quantization": variant.quantization.quant_method if variant.quantization else None,
+        "attention": variant.attention,
+    }
+    return facts if config is None else _Stated(facts, config)
+
+
+class _Stated(dict[str, Any]):
+    """Facts with those of a checkpoint: a key that its config.json has not is none, not unknown."""
+
+    def __init__(self, facts: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+        super().__init__(facts)
+        self._config = config
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or self._key(name) is not None
+
+    def __missing__(self, name: str) -> Any:
+        key = self._key(name)
+        if key is None:
+            raise KeyError(name)
+        return self._config.get(key)
+
+    def _key(self, name: object) -> str | None:
+        if not isinstance(name, str):
+            return None
+        if name.startswith("config."):
+            return name.removeprefix("config.")
+        return name if name.startswith("index.") and name in self._config else None
 
 
 def _value(text: str) -> Any:

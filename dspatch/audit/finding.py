@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from dspatch import tomlfile, traits
-from dspatch.audit import question
+from dspatch.audit import conditions, question
 from dspatch.errors import PatchFormatError
 from dspatch.paths import PACKAGE
 from dspatch.tomlfile import TomlFile
@@ -74,10 +74,12 @@ def engines() -> tuple[str, ...]:
 
 
 def load_all(
-    engine: str, known: Mapping[str, traits.Trait], folder: Path = FOLDER
+    engine: str, known: Mapping[str, traits.Trait], folder: Path | None = None
 ) -> tuple[Finding, ...]:
     """The findings about an engine, the gravest first, then by id. Raises as `load` does."""
-    found = [load(path, engine, known) for path in sorted((folder / engine).glob("*.toml"))]
+    found = [
+        load(path, engine, known) for path in sorted(((folder or FOLDER) / engine).glob("*.toml"))
+    ]
     return tuple(sorted(found, key=lambda each: (SEVERITIES.index(each.severity), each.id)))
 
 
@@ -147,7 +149,10 @@ def _references(source: TomlFile) -> tuple[str, ...]:
 def _applies(source: TomlFile) -> Applies:
     table = source.get(source.data, "applies", dict, default={})
     source.check_keys(table, _CONDITIONS, within="applies")
-    return Applies(**{key: source.strings(table, key, within="applies") for key in _CONDITIONS})
+    applies = Applies(**{key: source.strings(table, key, within="applies") for key in _CONDITIONS})
+    for key, fault in conditions.faults(applies.facts, applies.targets, applies.cards):
+        raise source.fail(fault, key=key, within="applies")
+    return applies
 
 
 def _check_questions(source: TomlFile, known: Mapping[str, traits.Trait]) -> None:

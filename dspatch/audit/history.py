@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from dspatch import pins, pipconfig
 from dspatch.audit import judge, kept, source
 from dspatch.audit.answer import State
-from dspatch.audit.finding import SEVERITIES, Finding
+from dspatch.audit.finding import Finding
 from dspatch.audit.select import Concern
 from dspatch.carry.ranges import Traffic
 from dspatch.carry.releasefiles import ReleaseFiles
@@ -30,12 +29,6 @@ class Row:
     concern: Concern
     states: Mapping[str, State]
 
-    @property
-    def blocks(self) -> bool:
-        """Whether it keeps the model from being served wherever it holds."""
-        finding = self.concern.finding
-        return finding.severity == "missing" and not finding.workaround and not self.concern.when
-
 
 @dataclass(frozen=True, kw_only=True)
 class History:
@@ -46,28 +39,6 @@ class History:
     rows: tuple[Row, ...]
     traffic: Traffic
     notes: tuple[str, ...] = ()
-
-    def counts(self, version: str, model: str | None = None) -> tuple[int, ...]:
-        """How many findings a release has of each severity, and how many cannot be told, last."""
-        mine = [row for row in self.rows if model is None or model in row.concern.models]
-        found = Counter(
-            row.concern.finding.severity for row in mine if row.states[version] == "yes"
-        )
-        undecided = sum(row.states[version] == "unknown" for row in mine)
-        return (*(found[severity] for severity in SEVERITIES), undecided)
-
-    def served(self, version: str, model: str | None = None) -> bool:
-        """Whether a release serves a model at all: nothing is missing that has no condition and no way round."""
-        return not any(
-            row.states[version] == "yes"
-            for row in self.rows
-            if row.blocks and (model is None or model in row.concern.models)
-        )
-
-    def best(self, model: str | None = None) -> str | None:
-        """The release that serves a model with the least that is grave; the newest of equals."""
-        serving = [each for each in reversed(self.releases) if self.served(each, model)]
-        return min(serving, key=lambda version: self.counts(version, model), default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from html import escape
 
 from dspatch import variants
+from dspatch.audit import choice
 from dspatch.audit.answer import State
+from dspatch.audit.choice import Standing
 from dspatch.audit.finding import SEVERITIES, Finding
 from dspatch.audit.history import History, Row
+from dspatch.audit.select import Model, User
 from dspatch.carry import spans
 
+TARGETS = ("cuda", "cpu")
 _MARKS: dict[State, str] = {"yes": "●", "no": "", "unknown": "?"}
 _STYLE = """\
 :root { color-scheme: light dark; --ink: #1c1f24; --soft: #5c6470; --line: #d9dde3; --page: #fff;
@@ -32,13 +36,13 @@ thead th { position: sticky; top: 0; background: var(--page); z-index: 1; color:
 .grid td { text-align: center; padding: 0; min-width: 1.3rem; height: 1.7rem }
 .grid thead th.v { height: 5.5rem; vertical-align: bottom; padding: .2rem .1rem }
 .grid thead th.v span { writing-mode: vertical-rl; transform: rotate(180deg); font-size: .8rem }
-.grid th.f { position: sticky; left: 0; background: var(--page); min-width: 21rem; max-width: 27rem;
+.grid th.f { position: sticky; left: 0; background: var(--page); min-width: 24rem; max-width: 34rem;
   border-right: 1px solid var(--line) }
 .grid thead th.f { z-index: 2 }
 .grid tr:hover td, .grid tr:hover th.f { background: var(--band) }
 .grid tr.group th { background: var(--band); color: var(--soft); padding-top: .5rem }
 .grid th.f a { color: inherit; text-decoration: none } .grid th.f a:hover { text-decoration: underline }
-.grid tfoot td { font-size: .8rem; color: var(--soft) }
+.choice td, .choice th { padding: .15rem .6rem } .wide:has(.choice) { width: fit-content; max-width: 100% }
 .best { color: var(--good); font-weight: 600 }
 .wrong { color: var(--wrong) } .crash { color: var(--crash) } .slow { color: var(--slow) }
 .missing { color: var(--missing) } .misleading { color: var(--misleading) } .unknown { color: var(--unknown) }
@@ -88,20 +92,37 @@ def _head(done: History) -> Iterator[str]:
 def _choice(done: History, models: list[str]) -> Iterator[str]:
     yield "<h2>Which release to pin</h2>"
     yield (
-        "<p>Of the releases that serve the model, the one with the fewest findings, wrong results counted first, then crashes, and so on; "
-        "of equals the newest. Patches are not counted: many of these have one.</p>"
+        "<p>Of the releases that serve the model, the one with the fewest findings, wrong results and crashes "
+        "counted first; the newest of equals. Counted is what holds for everybody there: findings that need an "
+        "option or a certain card are not, nor are patches, which many findings have.</p>"
     )
-    yield '<div class="wide"><table><thead><tr><th>model</th><th>release</th>'
-    yield "".join(f'<th class="{each}">{each}</th>' for each in (*SEVERITIES, "unknown"))
+    yield '<div class="wide"><table class="choice"><thead><tr><th>model</th><th>on</th><th>release</th>'
+    yield "".join(f'<th class="{each}">{each}</th>' for each in SEVERITIES)
+    yield "<th>newest</th>"
+    yield "".join(f'<th class="{each}">{each}</th>' for each in SEVERITIES)
     yield "</tr></thead><tbody>"
     for model in models:
-        best = done.best(model)
-        if best is None:
-            yield f'<tr><th>{escape(model)}</th><td class="missing">none serves it</td></tr>'
-            continue
-        cells = "".join(f"<td>{number or ''}</td>" for number in done.counts(best, model))
-        yield f'<tr><th>{escape(model)}</th><td class="best">{best}</td>{cells}</tr>'
+        for target in TARGETS:
+            yield _chosen(done, model, target)
     yield "</tbody></table></div>"
+
+
+def _chosen(done: History, model: str, target: str) -> str:
+    user = User(models=(Model(variant=variants.variant(model)),), target=target)
+    found = choice.standings(done, user)
+    best = choice.best(found)
+    name = f'<th scope="row">{escape(model)}</th>' if target == TARGETS[0] else "<th></th>"
+    return (
+        f"<tr>{name}<td>{target}</td>{_standing(best, 'best')}{_standing(found[-1], 'soft')}</tr>"
+    )
+
+
+def _standing(found: Standing | None, kind: str) -> str:
+    if found is None or not found.serves:
+        told = "none serves it" if found is None else f"{found.version} does not serve it"
+        return f'<td class="missing" colspan="{len(SEVERITIES) + 1}">{told}</td>'
+    cells = "".join(f"<td>{number or ''}</td>" for number in found.counts)
+    return f'<td class="{kind}">{found.version}</td>{cells}'
 
 
 def _grid(done: History, models: list[str]) -> Iterator[str]:
@@ -112,7 +133,9 @@ def _grid(done: History, models: list[str]) -> Iterator[str]:
         f"{options}</select></p>"
     )
     yield '<div class="wide"><table class="grid"><thead><tr><th class="f">finding</th>'
-    yield "".join(f'<th class="v"><span>{version}</span></th>' for version in done.releases)
+    yield "".join(
+        f'<th class="v"><span>{version}</span></th>' for version in reversed(done.releases)
+    )
     yield "</tr></thead><tbody>"
     for severity in SEVERITIES:
         rows = [row for row in done.rows if row.concern.finding.severity == severity]
@@ -127,7 +150,7 @@ def _row(row: Row) -> str:
     cells = "".join(
         f'<td class="{finding.severity if state == "yes" else state}" title="{version}: {state}">'
         f"{_MARKS[state]}</td>"
-        for version, state in row.states.items()
+        for version, state in reversed(list(row.states.items()))
     )
     models = escape(" ".join(row.concern.models))
     link = f'<a href="#{finding.id}">{escape(finding.title)}</a>'

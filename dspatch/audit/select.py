@@ -96,25 +96,25 @@ def _place(finding: Finding, user: User) -> str | None:
 
 
 def _options(options: Sequence[str], user: User) -> str | None:
-    """The options that it needs, as far as no command says; `None` when the command lacks one."""
+    """The options of which it needs one, as far as no command says; `None` when a command has none."""
     if not options:
         return ""
     if user.command is None:
-        return f"with {' '.join(each.replace('|', 'or') for each in options)}"
-    return "" if all(given(each, user.command) for each in options) else None
+        return f"with {' or '.join(each.replace(' & ', ' and ') for each in options)}"
+    return "" if any(given(each, user.command) for each in options) else None
 
 
 def given(option: str, command: Sequence[str]) -> bool:
     """Whether a command line has an option: `--name value`, `--name=value`, or `NAME=value` before it.
 
-    `|` stands between alternatives.
+    `&` joins options of which all are needed.
     """
     have = list(_words(command))
-    for alternative in option.split("|"):
-        wanted = list(_words(shlex.split(alternative)))
-        if any(have[n : n + len(wanted)] == wanted for n in range(len(have))):
-            return True
-    return False
+    for each in option.split(" & "):
+        wanted = list(_words(shlex.split(each)))
+        if not any(have[n : n + len(wanted)] == wanted for n in range(len(have))):
+            return False
+    return True
 
 
 def _words(command: Iterable[str]) -> Iterator[str]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dspatch import series
+from dspatch.audit import choice, history, page, recorded
 from dspatch.audit import finding as findings
-from dspatch.audit import history, page, recorded
+from dspatch.audit.choice import Standing
 from dspatch.audit.history import History, Work
 from dspatch.audit.recorded import Recorded
 from dspatch.audit.select import Concern, User, concerning
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A history, and the seconds that it took."""
+    """A history, how each release stands in it for the user, and the seconds that it took."""
 
     history: History
+    standings: tuple[Standing, ...]
     seconds: float
 
 
@@ -60,7 +62,11 @@ def run(
     )
     with console.working(f"auditing {len(work.published.releases)} releases") as step:
         done = history.measure(work, chosen, step)
-    return Measured(history=done, seconds=time.monotonic() - start)
+    return Measured(
+        history=done,
+        standings=choice.standings(done, user) if user is not None else (),
+        seconds=time.monotonic() - start,
+    )
 
 
 def write_page(done: History, path: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dspatch.audit import choice
 from dspatch.audit.explain import as_dict as explained_dict
 from dspatch.audit.finding import SEVERITIES, Finding
 from dspatch.audit.history import Row
@@ -24,17 +25,24 @@ def history(measured: Measured, console: Console) -> None:
     if not rows:
         console.say(f"{done.engine}: no finding concerns this model and place")
     console.say("")
-    counts = [(version, done.counts(version)) for version in done.releases]
-    best = done.best() if done.rows else None
-    console.table(
-        ("RELEASE", *(each.upper() for each in SEVERITIES), "UNKNOWN", ""),
-        [
-            (version, *(str(n or "") for n in numbers), "least grave" if version == best else "")
-            for version, numbers in counts
-        ],
-    )
+    _releases(measured, console)
     _notes(measured, console)
     console.result(as_dict(measured))
+
+
+def _releases(measured: Measured, console: Console) -> None:
+    best = choice.best(measured.standings)
+    console.table(
+        ("RELEASE", *(each.upper() for each in SEVERITIES), "UNKNOWN", "CONDITIONAL", ""),
+        [
+            (
+                each.version,
+                *(str(number or "") for number in (*each.counts, each.unknown, each.conditional)),
+                "serves it best" if each == best else "" if each.serves else "does not serve it",
+            )
+            for each in measured.standings
+        ],
+    )
 
 
 def _row(row: Row, releases: tuple[str, ...]) -> tuple[str, str, str, str]:
@@ -62,7 +70,8 @@ def as_dict(measured: Measured) -> dict[str, Any]:
     return {
         "engine": done.engine,
         "releases": list(done.releases),
-        "best": done.best() if done.rows else None,
+        "best": best.version if (best := choice.best(measured.standings)) else None,
+        "standings": [vars(each) for each in measured.standings],
         "findings": [
             {
                 "id": row.concern.finding.id,
