@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dspatch.carry.modules import Binding, ModuleSource, Read, bindings
 from dspatch.carry.values import (
@@ -74,12 +74,21 @@ class Names:
     def walk(self, path: str) -> Value | None:
         """What a path leads to: dotted names, `()` for a result and `[]` for an item on the way."""
         steps = _STEPS.findall(path)
-        value: Value | None = self.top(steps[0])
-        for step in steps[1:]:
+        value, done = self._deepest_module(steps)
+        for step in steps[done:]:
             if value is None:
                 return None
             value = self._step(value, step)
         return value
+
+    def _deepest_module(self, steps: Sequence[str]) -> tuple[Value | None, int]:
+        """The module nearest to a path's end, so that the packages above it need no parsing."""
+        for count in range(len(steps) - 1, 1, -1):
+            if steps[count - 1] not in ("()", "[]"):
+                module = self.top(".".join(steps[:count]))
+                if module is not None:
+                    return module, count
+        return self.top(steps[0]), 1
 
     def _step(self, value: Value, step: str) -> Value | None:
         if step == "()":
@@ -89,7 +98,7 @@ class Names:
         return self.attribute(value, step)
 
     def top(self, name: str) -> Module | None:
-        """A top-level package or module."""
+        """A package or module of a dotted name."""
         return Module(name=name) if self.module(name) is not None else None
 
     # -- from a value to the next ----------------------------------------------------------------
