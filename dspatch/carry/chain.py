@@ -61,6 +61,8 @@ def read(repo: git.Repo, pristine: str, head: str) -> list[Link]:
         raise _not_a_chain(repo, "it does not stem from the pristine tree") from None
     parts = words.split("\0")
     rows = [parts[n : n + 4] for n in range(0, len(parts) - 3, 4)]
+    if any(" " in parents for _, parents, _, _ in rows):
+        raise _not_a_chain(repo, "it has merges")
     links: list[Link] = []
     parent, tree = pristine, repo.resolve(f"{pristine}^{{tree}}") or ""
     for commit, parents, after, message in rows:

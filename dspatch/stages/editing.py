@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dspatch import apply, git, receipt, treefiles, worktree
+from dspatch import apply, git, paths, receipt, treefiles, worktree
 from dspatch import series as series_module
 from dspatch.apply import PatchedTree
 from dspatch.carry import chain, layer, projection, takeback
@@ -39,7 +39,7 @@ class Renewed:
     name: str
     new: bool = False
     sources: tuple[Path, ...] = ()
-    form: str = ""
+    form: Path | None = None
     kept_as_form: tuple[str, ...] = ()
 
 
@@ -257,17 +257,21 @@ def _renewed(tree: _Tree, draft: Draft, part: Part, patch: Patch, place: Place) 
             layer.refuse_installed(patch)
             draft.changes.update(said)
         return [Renewed(name=patch.name, sources=tuple(said))] if said else []
-    layer.refuse_installed(patch)
-    draft.changes.update(said)
+    if said:
+        layer.refuse_installed(patch)
+        draft.changes.update(said)
     recorded = recorded_form(patch, place)
+    installed = paths.is_installed(patch.folder)
     taken = takeback.TakenBack(left=tuple(sorted(wanted)))
-    if patch.renders and recorded is None:
+    if patch.renders and recorded is None and not installed:
         taken = takeback.into_sources(draft, patch, files, place, wanted)
-    form = ""
+    form = None
     if taken.left:
-        path = recorded.path if recorded else patch.folder / f"{tree.made_on}.diff"
-        draft.changes[path] = _diff(tree.repo, part)
-        form = path.name
+        # What ships inside an installed dspatch stays; the own layer may hold forms of it.
+        home = draft.own / patch.name if installed else patch.folder
+        form = recorded.path if recorded else home / f"{tree.made_on}.diff"
+        form = home / form.name if paths.is_installed(form) else form
+        draft.changes[form] = _diff(tree.repo, part)
     kept = taken.left if patch.renders else ()
     sources = tuple(dict.fromkeys([*said, *taken.sources]))
     return [Renewed(name=patch.name, sources=sources, form=form, kept_as_form=kept)]
@@ -300,7 +304,7 @@ def _new(tree: _Tree, draft: Draft, part: Part, names: Sequence[str], ask: Ask) 
     toml = projection.toml(projection.as_table(mail))
     form = f"{tree.made_on}.diff"
     draft.add(name, {"patch.toml": toml, form: _diff(tree.repo, part)})
-    return Renewed(name=name, new=True, form=form)
+    return Renewed(name=name, new=True, form=draft.own / name / form)
 
 
 def _wanted(repo: git.Repo, part: Part) -> dict[str, Change]:

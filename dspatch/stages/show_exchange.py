@@ -87,7 +87,7 @@ def refreshed(done: Refreshed, console: Console) -> None:
         for path in one.sources:
             console.say(f"{one.name}: {relative(path)}")
         if one.form and not one.new:
-            console.say(f"{one.name}: {one.form}")
+            console.say(f"{one.name}: {relative(one.form)}")
         if one.kept_as_form:
             paths = ", ".join(one.kept_as_form)
             console.say(

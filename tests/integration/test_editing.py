@@ -89,10 +89,6 @@ def test_an_edit_of_a_rendered_file_goes_into_its_template(job: Bench) -> None:
 def test_an_edit_of_an_edit_goes_into_its_text(job: Bench) -> None:
     before = (job.root / "data/patches/vllm/name-it/patch.toml").read_text()
     edit(job, "vllm/platform.py", 'title = "it"', '# named\n    title = "other"')
-    edit(job, "vllm/platform.py", 'return "CPU_MLA"', 'return "CPU_MLA2"')
-    git(job.tree, "commit", "-qam", "fixup! Name the backend\n\nnone", "--", "vllm/platform.py")
-    git(job.tree, "reset", "-q", "--hard", "HEAD~1")
-    edit(job, "vllm/platform.py", 'title = "it"', '# named\n    title = "other"')
     (done,) = refreshed(job)
     assert done["name"] == "name-it"
     assert not done["form"]
@@ -116,7 +112,7 @@ def test_what_no_source_can_say_is_kept_as_a_form_and_told(job: Bench) -> None:
     assert "git commit --fixup" in message
     (done,) = refreshed(job, "cpu-mla")
     assert done["kept_as_form"] == ["vllm/platform.py"]
-    assert done["form"] == "v1.0.diff"
+    assert done["form"].endswith("data/patches/vllm/cpu-mla/v1.0.diff")
     assert "The MLA backend" in (job.root / "data/templates/vllm/cpu_mla.py.j2").read_text()
 
 
@@ -255,16 +251,29 @@ def test_patches_changed_behind_the_tree_s_back_are_not_overwritten(job: Bench) 
     assert "A backend." in (job.tree / "vllm/cpu_mla.py").read_text()
 
 
-def test_patches_of_an_installed_dspatch_are_not_touched(job: Bench) -> None:
-    # What is_installed asks for: the data inside of the package.
+def test_patches_of_an_installed_dspatch_get_an_own_form(job: Bench) -> None:
+    before = files(job.root / "data")
     edit(job, "vllm/cpu_mla.py", "The backend.", "A backend.")
-    code = "from dspatch import paths\npaths.PACKAGE = paths.data('patches').parent\n"
-    done = killer.run(
-        code + RUN.format(root=str(job.root), words=["patch", "refresh"]), **variables(job)
-    )
-    assert done.returncode == errors.PatchFormatError.exit_code
-    assert "DSPATCH_DATA" in done.stderr
-    assert "The backend." in (job.root / "data/templates/vllm/cpu_mla.py.j2").read_text()
+    # The data lies inside the package.
+    installed = "from dspatch import paths\npaths.PACKAGE = paths.data('patches').parent\n"
+
+    def run(*words: str) -> tuple[int, str]:
+        code = installed + RUN.format(root=str(job.root), words=["patch", *words])
+        done = killer.run(code, **variables(job))
+        return done.returncode, done.stderr
+
+    assert run("refresh")[0] == 0
+    assert files(job.root / "data") == before
+    assert (job.root / "work/patches/vllm/cpu-mla/v1.0.diff").is_file()
+    assert "A backend." in (job.tree / "vllm/cpu_mla.py").read_text()
+    edit(job, "vllm/cpu_mla.py", "A backend.", "Some backend.")
+    assert run("refresh")[0] == 0
+    assert "Some backend." in (job.root / "work/patches/vllm/cpu-mla/v1.0.diff").read_text()
+    said = git(job.tree, "log", "-1", "--format=%B").replace("Name the", "Name that")
+    git(job.tree, "commit", "-q", "--amend", "-m", said)
+    code, message = run("refresh")
+    assert code == errors.PatchFormatError.exit_code
+    assert "DSPATCH_DATA" in message
 
 
 def variables(bench: Bench) -> dict[str, str]:
@@ -297,7 +306,7 @@ def test_killed_at_any_touch_of_a_refresh_no_edit_is_lost(job: Bench) -> None:
     saved = job.root / "saved"
     edit(job, "vllm/cpu_mla.py", "The backend.", "A backend.")
     edit(job, "vllm/platform.py", "length = 2", "length = 3")
-    git(job.tree, "commit", "-qam", "fixup! Name the backend")
+    git(job.tree, "commit", "-qm", "fixup! Name the backend", "vllm/platform.py")
     edit(job, "vllm/cpu_mla.py", "A backend.", "Some backend.")
     shutil.copytree(job.root / "data", saved / "data")
     shutil.copytree(job.root / "work", saved / "work", symlinks=True)
