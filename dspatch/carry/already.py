@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from dspatch import diffs, threeway
 from dspatch.carry import hunkfind, upstreamed
-from dspatch.carry.upstreamed import Change, Search, Verdict
+from dspatch.carry.parts import Change, Search
+from dspatch.carry.upstreamed import Verdict
 from dspatch.diffs import FileDiff
 from dspatch.errors import GitError
 from dspatch.git import Entry, Repo

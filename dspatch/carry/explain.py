@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import SequenceMatcher
-from pathlib import PurePosixPath
 
-from dspatch import astfind, diffs
-from dspatch.carry import hunkfind
+from dspatch import diffs
+from dspatch.carry import codeplace, hunkfind
+from dspatch.carry.codeplace import Trees
 from dspatch.carry.history import Commit, Span, first_touching
-from dspatch.carry.upstreamed import Readable, Search
+from dspatch.carry.parts import Readable
 from dspatch.diffs import FileDiff, Hunk
 
 Read = Callable[[str], bytes | None]
-RENAMED_FROM = 0.5  # as much of a file as git asks for to call it renamed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,19 +54,17 @@ class Reason:
 class Context:
     """What a conflict is explained from: both trees, the releases between them, upstream's history.
 
-    `old` and `new` are the trees as the patches before left them, `pristine` the old one without
-    patches. `releases` come oldest first, neither end included, and are read no further than needed.
+    `trees` are both as the patches before left them, `pristine` the old one without patches.
+    `releases` come oldest first, neither end included, and are read no further than needed.
     `merges` says whether git merges a file's diff onto what a release has.
     """
 
-    old: Readable
+    trees: Trees
     pristine: Readable
-    new: Readable
     old_rev: str
     new_rev: str
     releases: Iterable[Release] = ()
     history: Span | None = None
-    search: Search | None = None
     merges: Callable[[FileDiff, Read], bool] | None = None
     _walked: list[Release] = field(default_factory=list)
     _rest: Iterator[Release] | None = None
@@ -83,7 +78,7 @@ class Context:
             self._walked.append(release)
             if release.sees(path):
                 yield release
-        yield Release(rev=self.new_rev, read=self.new.read)
+        yield Release(rev=self.new_rev, read=self.trees.new.read)
 
 
 def explain(diff: str, context: Context) -> tuple[Reason, ...]:
@@ -97,7 +92,7 @@ def explain(diff: str, context: Context) -> tuple[Reason, ...]:
 def _file(file: FileDiff, context: Context) -> list[Reason]:
     if file.old_path is None:
         return _already_there(file, context)
-    data = context.new.read(file.old_path)
+    data = context.trees.new.read(file.old_path)
     if data is None:
         return [_missing(file, file.old_path, context)]
     lines = hunkfind.lines_of(data)
@@ -114,7 +109,7 @@ def _file(file: FileDiff, context: Context) -> list[Reason]:
 
 def _stuck(file: FileDiff, path: str, context: Context) -> str | None:
     """The first release that a file's diff does not merge onto, sought by halves: a merge takes a while."""
-    if context.merges is None or context.merges(file, context.new.read):
+    if context.merges is None or context.merges(file, context.trees.new.read):
         return None
     found = list(context.walk(path))
     at = bisect_left(found[:-1], True, key=lambda release: not _merges(file, release, context))
@@ -126,7 +121,7 @@ def _merges(file: FileDiff, release: Release, context: Context) -> bool:
 
 
 def _already_there(file: FileDiff, context: Context) -> list[Reason]:
-    if context.new.read(file.path) is None:
+    if context.trees.new.read(file.path) is None:
         return []
     since = next((r.rev for r in context.walk(file.path) if r.read(file.path) is not None), None)
     return [Reason(path=file.path, number=0, since=since)]
@@ -134,8 +129,10 @@ def _already_there(file: FileDiff, context: Context) -> list[Reason]:
 
 def _missing(file: FileDiff, path: str, context: Context) -> Reason:
     until, since = _boundary(path, context, lambda data: data is not None)
-    symbol = next((s for h in file.hunks if (s := symbol_at(context.old.read(path), h))), None)
-    renamed = renamed_to(path, context)
+    symbol = next(
+        (s for h in file.hunks if (s := codeplace.symbol_at(context.trees.old.read(path), h))), None
+    )
+    renamed = codeplace.renamed_to(path, context.trees)
     return Reason(
         path=path,
         number=0,
@@ -144,15 +141,15 @@ def _missing(file: FileDiff, path: str, context: Context) -> Reason:
         since=since,
         renamed=renamed,
         symbol=symbol,
-        moved=None if renamed else _moved(symbol, path, context),
+        moved=None if renamed else codeplace.moved_to(symbol, path, context.trees),
         commit=_commit_of([line for h in file.hunks for line in h.before], path, context),
     )
 
 
 def _hunk(path: str, number: int, hunk: Hunk, lines: Sequence[str], context: Context) -> Reason:
-    changed = changed_lines(hunk.before, lines)
+    changed = codeplace.changed_lines(hunk.before, lines)
     until, since = _boundary(path, context, _stands(hunk, changed, context.pristine.read(path)))
-    symbol = symbol_at(context.old.read(path), hunk)
+    symbol = codeplace.symbol_at(context.trees.old.read(path), hunk)
     return Reason(
         path=path,
         number=number,
@@ -161,7 +158,7 @@ def _hunk(path: str, number: int, hunk: Hunk, lines: Sequence[str], context: Con
         until=until,
         since=since,
         commit=_commit_of(changed, path, context),
-        moved=_moved(symbol, path, context),
+        moved=codeplace.moved_to(symbol, path, context.trees),
     )
 
 
@@ -196,86 +193,6 @@ def _boundary(
             return until, release.rev
         until = release.rev
     return None, None
-
-
-def changed_lines(before: Sequence[str], lines: Sequence[str]) -> list[str]:
-    """Of the lines that a hunk expects those that are gone, or else those now standing between them."""
-    matcher = SequenceMatcher(None, list(lines), list(before), autojunk=False)
-    longest = matcher.find_longest_match()
-    start = max(longest.a - longest.b - len(before), 0)
-    window = list(lines[start : longest.a + 2 * len(before) + longest.size])
-    gone: list[str] = []
-    between: list[str] = []
-    codes = SequenceMatcher(None, list(before), window, autojunk=False).get_opcodes()
-    for tag, a, b, c, d in codes:
-        if tag in ("replace", "delete"):
-            gone += before[a:b]
-        elif tag == "insert" and 0 < a < len(before):
-            between += window[c:d]
-    return [line for line in gone or between if line.strip()]
-
-
-def symbol_at(data: bytes | None, hunk: Hunk) -> str | None:
-    """The innermost class, function or table around a hunk's first change."""
-    try:
-        tree = ast.parse(data or b"")
-    except (SyntaxError, ValueError):
-        return None
-    line = hunk.old_start + min(hunkfind.leading(hunk), max(hunk.old_count - 1, 0))
-    found = None
-    for name in astfind.qualified_names(tree):
-        node = astfind.symbol(tree, name)
-        kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Dict)
-        if isinstance(node, kinds) and node.lineno <= line <= (node.end_lineno or 0):
-            found = name
-    return found
-
-
-def _moved(symbol: str | None, path: str, context: Context) -> str | None:
-    """The file that a symbol stands in now, when its own no longer has it."""
-    if symbol is None or _has(context.new.read(path), symbol):
-        return None
-    for candidate in _candidates(symbol, path, context):
-        if candidate != path and _has(context.new.read(candidate), symbol):
-            return candidate
-    return None
-
-
-def _candidates(symbol: str, path: str, context: Context) -> Iterable[str]:
-    if context.search is not None:
-        return context.search(symbol.rpartition(".")[2])
-    name = PurePosixPath(path).name
-    return [each for each in context.new.paths() if PurePosixPath(each).name == name]
-
-
-def _has(data: bytes | None, symbol: str) -> bool:
-    try:
-        return astfind.symbol(ast.parse(data or b""), symbol) is not None
-    except (SyntaxError, ValueError):
-        return False
-
-
-def renamed_to(path: str, context: Context) -> str | None:
-    """The new file that is most like one that is gone, when it is as like as git asks for."""
-    old = context.old.read(path)
-    if old is None:
-        return None
-    fresh = set(context.new.paths()) - set(context.old.paths())
-    same_name = [
-        each for each in sorted(fresh) if PurePosixPath(each).name == PurePosixPath(path).name
-    ]
-    near = [
-        each for each in sorted(fresh) if PurePosixPath(each).suffix == PurePosixPath(path).suffix
-    ]
-    best = max(
-        ((_likeness(old, context.new.read(each) or b""), each) for each in same_name or near[:50]),
-        default=(0.0, path),
-    )
-    return best[1] if best[0] >= RENAMED_FROM else None
-
-
-def _likeness(one: bytes, other: bytes) -> float:
-    return SequenceMatcher(None, one.split(b"\n"), other.split(b"\n")).ratio()
 
 
 def _commit_of(lines: Sequence[str], path: str, context: Context) -> Commit | None:

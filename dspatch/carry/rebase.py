@@ -3,102 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from difflib import unified_diff
-from typing import Literal
 
-from dspatch import diffs, onto, threeway, treefiles
+from dspatch import diffs, onto, threeway
 from dspatch.apply import PatchedTree
 from dspatch.batch import Result
-from dspatch.carry import already, depends
-from dspatch.carry.depends import Dependent, Step
-from dspatch.carry.explain import Reason
+from dspatch.carry import already
+from dspatch.carry.carried import Carried, Side, Tried
+from dspatch.carry.depends import Dependent
 from dspatch.carry.history import Commit, Span, same_change
+from dspatch.carry.steps import Steps
 from dspatch.checkout import Checkout
 from dspatch.errors import DspatchError
-from dspatch.git import Change, Repo
 from dspatch.onto import Place
 from dspatch.patchfile import Patch
 from dspatch.series import Planned
-from dspatch.threeway import How, Labels, MergeConflictError, Outcome
+from dspatch.threeway import Labels, MergeConflictError, Outcome
 from dspatch.treefiles import Files
-
-Status = Literal[
-    "applies", "upstream", "conflict", "waits", "skipped",
-    "not needed", "other target", "other variant", "left out",
-]  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    """A revision with a series planned for it: its pristine files, and where patches are put."""
-
-    rev: str
-    checkout: Checkout
-    files: Files
-    place: Place
-    plan: tuple[Planned, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tried:
-    """One way to put a patch onto a tree: what it gave, or why it failed; neither when it has no such way."""
-
-    outcome: Outcome | None = None
-    error: DspatchError | None = None
-
-    @property
-    def word(self) -> str:
-        """The way's result in a word, empty when it was not tried."""
-        if self.error is not None:
-            return "conflict" if isinstance(self.error, MergeConflictError) else "fails"
-        return self.outcome.how if self.outcome is not None else ""
-
-    @property
-    def marked(self) -> Mapping[str, Change]:
-        """The files as a merge in conflict left them, those that merged included."""
-        return self.error.marked if isinstance(self.error, MergeConflictError) else {}
-
-    @property
-    def unresolved(self) -> tuple[str, ...]:
-        """Of these the files in conflict."""
-        if not isinstance(self.error, MergeConflictError):
-            return ()
-        return tuple(sorted({each.path for each in self.error.conflicts} & self.marked.keys()))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Carried:
-    """What becomes of one patch.
-
-    `textual` is its diff made on the old revision, merged; `semantic` its edits run again;
-    `difference` what the second gives beside the first, where both work. `record` says that apply
-    comes to this outcome only from a form.
-    """
-
-    patch: Patch
-    status: Status
-    why: str = ""
-    textual: Tried = field(default_factory=Tried)
-    semantic: Tried = field(default_factory=Tried)
-    difference: str = ""
-    outcome: Outcome | None = None
-    record: bool = False
-    error: DspatchError | None = None
-    before: Files | None = None
-    reasons: tuple[Reason, ...] = ()
-    dependents: tuple[Dependent, ...] = ()
-
-    @property
-    def agree(self) -> bool | None:
-        """Whether text and edits gave the same files, where both were tried and worked."""
-        both = self.textual.outcome is not None and self.semantic.outcome is not None
-        return not self.difference if both else None
-
-    @property
-    def how(self) -> How | None:
-        """How it came onto the tree."""
-        return self.outcome.how if self.outcome is not None else None
 
 
 def carry(
@@ -111,7 +33,7 @@ def carry(
     """
     files, done, failed = new.files, [], set()
     waiting: dict[str, Dependent] = {}
-    steps = _Lazy(old)
+    steps = Steps(old)
     for item in new.plan:
         one = _carried(item, old, new, files, skipped, waiting, span)
         if one.status in ("conflict", "skipped"):
@@ -286,53 +208,3 @@ def _file_difference(path: str, one: bytes | None, other: bytes | None) -> Itera
     )
     for line in unified_diff(old, new, f"{path} by its text", f"{path} by its edits", n=2):
         yield line if line.endswith("\n") else f"{line}\n"
-
-
-# -- who rests on whom ----------------------------------------------------------------------------
-
-
-class _Lazy:
-    """The steps of the series on the old revision, read when the first patch fails."""
-
-    def __init__(self, old: PatchedTree) -> None:
-        self._old = old
-        self._steps: list[Step] | None = None
-
-    def dependents(self, name: str) -> tuple[Dependent, ...]:
-        """The patches that rest on one."""
-        if self._steps is None:
-            with self._old.checkout.repo.reading():
-                self._steps = list(steps(self._old))
-        return depends.dependents(name, self._steps, lambda names: without(self._old, names))
-
-
-def steps(tree: PatchedTree) -> Iterator[Step]:
-    """What each patch of a patched tree did to its files."""
-    repo = tree.checkout.repo
-    for patch in tree.patches:
-        before, after = (
-            _bytes(repo, rev, patch.paths) for rev in (f"{patch.commit}^", patch.commit)
-        )
-        yield Step(name=patch.name, before=before, after=after)
-
-
-def _bytes(repo: Repo, commit: str, paths: Sequence[str]) -> dict[str, bytes | None]:
-    entries = repo.entries(commit)
-    return {path: repo.blob(entries[path].blob) if path in entries else None for path in paths}
-
-
-def without(tree: PatchedTree, names: Collection[str]) -> dict[str, str]:
-    """The patches of a patched tree that no longer apply when some are left out, each with its reason."""
-    repo = tree.checkout.repo
-    files = treefiles.of_tree(repo, tree.checkout.tree)
-    failed: dict[str, str] = {}
-    for patch in tree.patches:
-        if patch.name in names:
-            continue
-        try:
-            outcome = threeway.apply_diff(repo, tree.diff(patch), files)
-        except DspatchError as error:
-            failed[patch.name] = error.why or error.what
-            continue
-        files = files.with_changes(outcome.changes)
-    return failed

@@ -9,9 +9,10 @@ from pathlib import Path
 from dspatch import pins, threeway, treefiles
 from dspatch.apply import PatchedTree
 from dspatch.carry import between, explain, history
+from dspatch.carry.carried import Carried, Side
+from dspatch.carry.codeplace import Trees
 from dspatch.carry.explain import Context, Read, Reason, Release
 from dspatch.carry.history import Span
-from dspatch.carry.rebase import Carried, Side
 from dspatch.carry.rebasestate import Wanted
 from dspatch.console import Console
 from dspatch.diffs import FileDiff
@@ -96,14 +97,16 @@ def _reasons(
     repo = new.checkout.repo
     tree = new.checkout.tree
     context = Context(
-        old=treefiles.of_tree(repo, f"{commit}^"),
+        trees=Trees(
+            old=treefiles.of_tree(repo, f"{commit}^"),
+            new=one.before,
+            search=lambda word: repo.grep(tree, word, "*.py"),
+        ),
         pristine=treefiles.of_tree(repo, old.checkout.tree),
-        new=one.before,
         old_rev=old.checkout.rev,
         new_rev=new.rev,
         releases=releases,
         history=span,
-        search=lambda word: repo.grep(tree, word, "*.py"),
         merges=lambda file, read: _merges(repo, file, read),
     )
     return explain.explain(repo.diff(f"{commit}^", commit), context)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from dspatch import apply, pins, series, treefiles
 from dspatch.apply import PatchedTree
 from dspatch.carry import rebase
+from dspatch.carry.carried import Carried, Side
 from dspatch.carry.history import Span
-from dspatch.carry.rebase import Carried, Side
 from dspatch.carry.rebasestate import Wanted
 from dspatch.checkout import Checkout
 from dspatch.console import Console
@@ -60,7 +60,11 @@ def work(wanted: Wanted, skipped: Collection[str], console: Console) -> Work:
     with console.working(f"rebasing onto {wanted.onto}") as step:
         step(f"the series on {wanted.rev}")
         old = apply.apply_series(
-            patches, old_checkout, target=wanted.target, variants=before.variants
+            patches,
+            old_checkout,
+            target=wanted.target,
+            variants=before.variants,
+            guarded=False,
         )
         new = _side(patches, resolved, new_checkout, wanted)
         span = explaining.upstream_history(wanted, console)

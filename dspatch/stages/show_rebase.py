@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from dspatch.carry.rebase import Carried
+from dspatch.carry.carried import Carried
 from dspatch.carry.rebasestate import State
 from dspatch.console import Console
 from dspatch.errors import PatchConflictError, RebaseStoppedError

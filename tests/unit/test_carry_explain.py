@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from dspatch import diffs
-from dspatch.carry import explain, history
+from dspatch.carry import codeplace, explain, history
+from dspatch.carry.codeplace import Trees
 from dspatch.carry.explain import Context, Read, Release
 from dspatch.carry.history import Span
 from dspatch.diffs import FileDiff
@@ -42,9 +43,8 @@ RENAMED = {"m.py": "", "core/m.py": OLD}
 def context(folder: Path, new: dict[str, str], *between: tuple[str, dict[str, str]]) -> Context:
     releases = [Release(rev=rev, read=Tree(files).read) for rev, files in between]
     return Context(
-        old=Tree({"m.py": OLD}),
+        trees=Trees(old=Tree({"m.py": OLD}), new=Tree(new)),
         pristine=Tree({"m.py": OLD}),
-        new=Tree(new),
         old_rev="v1",
         new_rev="v9",
         releases=releases,
@@ -106,7 +106,7 @@ def test_a_hunk_in_a_table_names_it(tmp_path: Path) -> None:
     old = "A = 1\nTABLE = {\n" + "".join(f"    'k{n}': {n},\n" for n in range(9)) + "}\n"
     diff = change(tmp_path, {"m.py": old}, {"m.py": old.replace("'k4': 4", "'k4': 5")}).diff
     hunk = diffs.read(diff)[0].hunks[0]
-    assert explain.symbol_at(old.encode(), hunk) == "TABLE"
+    assert codeplace.symbol_at(old.encode(), hunk) == "TABLE"
 
 
 def test_a_file_that_was_renamed(tmp_path: Path) -> None:
@@ -119,7 +119,8 @@ def test_a_symbol_that_moved(tmp_path: Path) -> None:
     new = {"m.py": "import os\n", "core/m.py": "x = 1\n" * 99 + OLD}
     assert "`Model.load` is now in core/m.py" in explained(tmp_path, new)
     searched = context(tmp_path, {"m.py": "", "other.py": OLD})
-    searched.search = lambda word: ["other.py"] if word == "load" else []
+    found = {"load": ["other.py"]}
+    searched.trees = replace(searched.trees, search=lambda word: found.get(word, []))
     diff = change(tmp_path / "2", {"m.py": OLD}, {"m.py": PATCHED}).diff
     assert explain.explain(diff, searched)[0].moved == "other.py"
 
@@ -134,10 +135,10 @@ def test_releases_that_cannot_show_a_file_are_passed_over(tmp_path: Path) -> Non
 def test_lines_of_an_earlier_patch_are_not_looked_for_in_releases(tmp_path: Path) -> None:
     mine = OLD.replace("names = set()", "names = set()  # ours")
     found = context(tmp_path, {"m.py": NEXT}, ("v2", {"m.py": OLD}), ("v3", {"m.py": NEXT}))
-    found.old = Tree({"m.py": mine})
+    new = NEXT.replace("names = set()", "names = set()  # ours")
+    found.trees = Trees(old=Tree({"m.py": mine}), new=Tree({"m.py": new}))
     patched = mine.replace("self.copy(name, data)\n", "self.copy(name, data.float())\n")
     diff = change(tmp_path, {"m.py": mine}, {"m.py": patched}).diff
-    found.new = Tree({"m.py": NEXT.replace("names = set()", "names = set()  # ours")})
     assert explain.explain(diff, found)[0].since == "v3"
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dspatch.carry import hunkfind, upstreamed
-from dspatch.carry.upstreamed import Change
+from dspatch.carry.parts import Change
 from tests.support import dedent
 
 HEAD = "import os\n\n\n"
