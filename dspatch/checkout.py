@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,8 +79,14 @@ def checkout(
 
 @contextmanager
 def cache_of(engine: str) -> Iterator[git.Repo]:
-    """The bare cache of an engine, kept from other processes while it is written to."""
+    """The bare cache of an engine, kept from other processes while it is written to.
+
+    One that may only be read serves what it holds, without a lock.
+    """
     folder = paths.cache() / "git"
+    if not os.access(folder, os.W_OK) and (folder / f"{engine}.git" / "HEAD").exists():
+        yield git.Repo(folder / f"{engine}.git")
+        return
     with disk_full_explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -184,7 +191,7 @@ def _fetch(bare: git.Repo, url: str, revision: str, ref: str, engine: str) -> No
     except GitError as error:
         raise MirrorError(
             f"The mirror {folder} has not `{revision}` of {url}.",
-            why=error.why,
+            why=error.why.partition("\n")[0],
             next=f"where there is a network, apply it and run: dspatch pin mirror {folder} --jobs",
         ) from None
 

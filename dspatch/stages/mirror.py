@@ -147,14 +147,14 @@ def _with_environment(
 ) -> Mirror:
     names = mirror.environments.get(name, ())
     if names and all(mirrors.holds(folder, mirror.files[each]) for each in names):
-        console.note(f"{name}: {len(names)} packages are there")
+        console.note(f"{name}: all there ({len(names)} files)")
         return mirror
     with console.working(f"asking pip what {name} installs"):
         packages = resolve.resolve(requirements)
     files = [_file(folder, mirror, package, console) for package in packages]
     for file in files:
         mirror = mirror.with_file(replace(file, needed_by=(name,)))
-    console.note(f"{name}: {len(files)} packages")
+    console.note(f"{name}: {len(files)} files")
     environments = {**mirror.environments, name: tuple(sorted(file.filename for file in files))}
     return replace(mirror, environments=environments)
 
