@@ -10,16 +10,26 @@ from dspatch.carry.mail import PatchMail
 from dspatch.errors import DiffFormatError, PatchFormatError
 
 SERIES = "series"
+PULL_REQUEST = "PULL_REQUEST.md"
 _MARK = "# Written by `dspatch patch export`"
 _PATCHES = (".patch", ".diff", ".mbox", ".eml")
 
 
 def files_of(mails: Sequence[PatchMail], about: Sequence[str]) -> dict[str, bytes]:
     """The files of an export by name: a mail a patch, and their order."""
-    names = [f"{number:04}-{one.get('Patch')}.patch" for number, one in enumerate(mails, 1)]
-    lines = [f"{_MARK}{about[0]}", *(f"# {line}" for line in about[1:]), *names]
-    written = {name: mail.write(one) for name, one in zip(names, mails, strict=True)}
-    return {SERIES: "".join(f"{line}\n" for line in lines).encode(), **written}
+    return with_series(
+        {
+            f"{number:04}-{one.get('Patch')}.patch": mail.write(one)
+            for number, one in enumerate(mails, 1)
+        },
+        about,
+    )
+
+
+def with_series(mails: Mapping[str, bytes], about: Sequence[str]) -> dict[str, bytes]:
+    """Mails by name, and the file that says their order and by which an export knows its folder."""
+    lines = [f"{_MARK}{about[0]}", *(f"# {line}" for line in about[1:]), *mails]
+    return {SERIES: "".join(f"{line}\n" for line in lines).encode(), **mails}
 
 
 def write(final: Path, files: Mapping[str, bytes]) -> bool:
@@ -96,13 +106,14 @@ def _refuse_foreign(final: Path) -> None:
 def _foreign(final: Path) -> list[str]:
     series = final / SERIES
     ours = series.is_file() and series.read_bytes().startswith(_MARK.encode())
-    known = {SERIES, *_listed(series)} if ours else set()
+    texts = {SERIES, PULL_REQUEST} if ours else set()
+    mails = set(_listed(series)) if ours else set()
     return sorted(
         path.name
         for path in final.iterdir()
-        if path.name not in known or (path.name != SERIES and not _is_mail(path))
+        if path.name not in texts and not (path.name in mails and _is_mail(path))
     )
 
 
 def _is_mail(path: Path) -> bool:
-    return path.is_file() and mail.is_own(path.read_bytes())
+    return path.is_file() and mail.is_written(path.read_bytes())

@@ -75,9 +75,14 @@ def write(mail: PatchMail) -> bytes:
     return (head + message + _BREAK + mail.diff).encode("utf-8", "surrogateescape")
 
 
+def is_written(data: bytes) -> bool:
+    """Whether bytes begin as every mail of ours."""
+    return data.startswith(_SEPARATOR.encode() + b"\n")
+
+
 def is_own(data: bytes) -> bool:
-    """Whether bytes are a mail that `write` made."""
-    return data.startswith(_SEPARATOR.encode() + b"\n") and b"\nPatch: " in data
+    """Whether bytes are a mail that `write` made of a patch with its fields."""
+    return is_written(data) and b"\nPatch: " in data
 
 
 def read_own(data: bytes) -> PatchMail:

@@ -28,22 +28,45 @@ from dspatch.console import Console
     is_flag=True,
     help="Write nothing; fail when the folder differs.",
 )
+@click.option(
+    "--upstream", is_flag=True, help="Write the pull request of one patch, on the newest pin."
+)
 def patch_export(
-    names: tuple[str, ...], output: Path, check: bool, as_json: bool, **given: Any
+    names: tuple[str, ...], output: Path, check: bool, upstream: bool, as_json: bool, **given: Any
 ) -> None:
     """Write the patches as mails that `git am --keep-cr` takes, one file a patch.
 
-    Without --rev, for the job applied last. The same patches give the same bytes.
+    Without --rev, for the job applied last. The same patches give the same bytes. With --upstream, one
+    patch as upstream takes it: on the pristine tree of the newest pin, or of --rev, with its
+    failing test and its numbers.
 
     \b
     dspatch patch export --engine vllm --rev v0.27.1 -o exported
     dspatch patch export --engine vllm --rev v0.27.1 -o exported --check
+    dspatch patch export v3-topk-method --upstream -o pull-request
     """
     from dspatch.stages import exchange, show_exchange
 
     console = Console(as_json=as_json)
+    if upstream:
+        offer(names, output, check, console, given)
+        return
     done = exchange.export(words.request_or_last(given), names, output, console, check=check)
     show_exchange.exported(done, console, check=check)
+
+
+def offer(
+    names: tuple[str, ...], output: Path, check: bool, console: Console, given: dict[str, Any]
+) -> None:
+    """Write the pull request of the one patch that is named."""
+    from dspatch.stages import show_exchange, upstreaming
+
+    if len(names) != 1 or check:
+        raise click.UsageError("--upstream takes the name of one patch, and no --check")
+    given["rev"] = given["rev"] or upstreaming.newest(given["engine"] or "vllm")
+    show_exchange.offered(
+        upstreaming.offer(words.request(given), names[0], output, console), console
+    )
 
 
 @patch.command("import")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dspatch.stages.exchange import Exported
     from dspatch.stages.importing import Imported
     from dspatch.stages.own import Begun, Dropped
+    from dspatch.stages.upstreaming import Offered
 
 _CAME = {
     "strict": "as it is",
@@ -43,6 +44,21 @@ def exported(done: Exported, console: Console, *, check: bool) -> None:
             "left": [{"patch": i.patch.name, "status": i.status, "why": i.why} for i in left],
         }
     )
+
+
+def offered(done: Offered, console: Console) -> None:
+    """The pull request's files, how its test is run, and what a reviewer will miss."""
+    for name in done.files:
+        console.say(name)
+    state = f"written, on {done.made_on}" if done.changed else "as it was"
+    console.say(f"{relative(done.folder)}: {state}")
+    if done.test:
+        console.say("in a clone of upstream, its test:")
+    for command in done.test:
+        console.say(f"  {command}")
+    for lack in done.lacks:
+        console.note(f"it has no {lack}")
+    console.result(asdict(done))
 
 
 def imported(done: Imported, console: Console) -> None:
