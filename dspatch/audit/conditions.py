@@ -13,6 +13,7 @@ from dspatch.facts import Variant
 TARGETS = ("cpu", "cuda", "rocm", "xpu")
 
 _FORM = re.compile(r"\s*([\w.]+(?:\s*\+\s*[\w.]+)*)\s*(!=|<=|>=|=|<|>)\s*(\S.*?)\s*")
+_OWN = "config."
 _WORDS: Mapping[str, Any] = {"none": None, "true": True, "false": False}
 _COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge,
@@ -65,7 +66,8 @@ def facts_of(variant: Variant, config: Mapping[str, Any] | None = None) -> dict[
     """The facts of a model by name: those of `Variant.facts`, and shorthands.
 
     `rope_scaling` and `quantization` are the type and the method, none where there is no such part.
-    Only a checkpoint has `config.KEY`, what its config.json says or leaves out, and `index.…`.
+    Only a checkpoint has `checkpoint.NAME`, the same facts as its own, `config.KEY`, what its
+    config.json says or leaves out, and `index.…`.
     """
     scaled = variant.rope.type != "default"
     facts = {
@@ -78,27 +80,18 @@ def facts_of(variant: Variant, config: Mapping[str, Any] | None = None) -> dict[
 
 
 class _Stated(dict[str, Any]):
-    """Facts with those of a checkpoint: a key that its config.json has not is none, not unknown."""
+    """Facts, with those that only a checkpoint has; a key that its config.json has not is none."""
 
     def __init__(self, facts: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-        super().__init__(facts)
+        super().__init__({**facts, **{f"checkpoint.{name}": facts[name] for name in facts}})
+        self.update({name: value for name, value in config.items() if name.startswith("index.")})
         self._config = config
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or self._key(name) is not None
+        return super().__contains__(name) or str(name).startswith(_OWN)
 
     def __missing__(self, name: str) -> Any:
-        key = self._key(name)
-        if key is None:
-            raise KeyError(name)
-        return self._config.get(key)
-
-    def _key(self, name: object) -> str | None:
-        if not isinstance(name, str):
-            return None
-        if name.startswith("config."):
-            return name.removeprefix("config.")
-        return name if name.startswith("index.") and name in self._config else None
+        return self._config.get(name.removeprefix(_OWN))
 
 
 def _value(text: str) -> Any:
