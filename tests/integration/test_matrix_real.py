@@ -1,0 +1,43 @@
+"""The documents claim what is measured on the published releases, and that costs little."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dspatch import checkout, paths, pins, pipconfig, treefiles
+from dspatch.carry import releases, remote
+from dspatch.carry.ranges import Traffic
+from dspatch.console import Console
+from dspatch.stages import matrix
+
+pytestmark = pytest.mark.e2e
+
+DOCUMENTS = [paths.PACKAGE.parent / name for name in ("README.md", "docs/support.md")]
+FILES = ["vllm/platforms/cpu.py", "vllm/model_executor/models/deepseek_v2.py"]
+
+
+@pytest.mark.parametrize("engine", ["vllm", "lmdeploy"])
+def test_documents_hold_on_every_release(engine: str) -> None:
+    done = matrix.run(matrix.Wanted(engine=engine), Console())
+    assert not [note for note in done.notes if "could not be read" in note]
+    assert done.bytes < 100e6
+    for document in DOCUMENTS:
+        assert matrix.check(done, document).blocks == 1
+
+
+def test_a_member_read_by_range_is_the_sources_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pristine = checkout.checkout(pins.load("vllm", "v0.27.1"), source="sdist")
+    files = treefiles.of_tree(pristine.repo, pristine.tree)
+    monkeypatch.setenv("DSPATCH_CACHE", str(tmp_path))
+    release = releases.published("vllm").release("v0.27.1")
+    assert release is not None
+    assert release.wheel is not None
+    traffic = Traffic()
+    with pipconfig.client(pipconfig.load()) as client:
+        wheel = remote.open_wheel("vllm", release.wheel, client, traffic)
+        assert [wheel.read(path) for path in FILES] == [files.read(path) for path in FILES]
+    assert traffic.bytes < 2e6
