@@ -32,7 +32,8 @@ CODE = (
     "patchfile", "render", "series", "threeway", "traits", "treefiles", "carry/already",
     "carry/editstate", "carry/hunkfind", "carry/units", "carry/upstreamed", "carry/binding",
     "carry/bycode", "carry/bytext", "carry/parts",
-    "carry/drift", "carry/guard", "carry/modules", "carry/names", "carry/signatures",
+    "carry/drift", "carry/expressions", "carry/guard", "carry/modules", "carry/names",
+    "carry/signatures",
     "carry/skeleton", "carry/values",
 )  # fmt: skip
 

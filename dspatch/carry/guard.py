@@ -17,7 +17,7 @@ from dspatch.treefiles import Files
 
 # The modules whose code decides what counts as a drift.
 CODE = (
-    "binding", "drift", "guard", "modules", "names", "signatures", "skeleton", "values",
+    "binding", "drift", "expressions", "guard", "modules", "names", "signatures", "skeleton", "values",
 )  # fmt: skip
 
 

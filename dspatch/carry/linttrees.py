@@ -10,6 +10,7 @@ from dspatch.carry import drift, goldens, guard, overlap, usesfile
 from dspatch.carry.drift import Drift
 from dspatch.carry.lint import Fault
 from dspatch.carry.names import Names
+from dspatch.carry.undefined import left_undefined
 from dspatch.carry.uses import Use, of_patch, unresolved_imports
 from dspatch.carry.usesfile import Recorded
 from dspatch.patchfile import Patch
@@ -46,6 +47,8 @@ def of_trees(series: Series, tried: Sequence[Tried], *, all_tried: bool = True) 
                 "drop it: dspatch patch drop " + patch.name,
             )  # fmt: skip
         yield from _records(patch, here)
+        for one in here:
+            yield from _undefined(patch, one)
         yield from _goldens(series, patch, tried)
         yield from _drifts(patch, here, all_tried=all_tried)
     for one in tried:
@@ -112,6 +115,25 @@ def _records(patch: Patch, here: Sequence[Tried]) -> Iterator[Fault]:
             diff=goldens.difference(before, after, usesfile.NAME),
         )  # fmt: skip
     yield from _unresolved(patch, place)
+
+
+def _undefined(patch: Patch, one: Tried) -> Iterator[Fault]:
+    """Names that the patch took the definition of, while upstream's code there still uses them."""
+    applied = one.applied(patch)
+    assert applied is not None
+    repo = one.tree.checkout.repo
+    with repo.reading():
+        before, after = of_tree(repo, f"{applied.commit}^"), of_tree(repo, applied.commit)
+        for path in applied.paths:
+            data = after.read(path) if path.endswith(".py") else None
+            for name, where in left_undefined(before.read(path), data) if data else ():
+                yield _fault(
+                    "undefined",
+                    patch,
+                    f"on {one.rev} it leaves `{name}` undefined, which {path} uses"
+                    + (f" in {where}" if where else ""),
+                    "define it, or leave its definition in",
+                )
 
 
 def _unresolved(patch: Patch, place: Tried) -> Iterator[Fault]:

@@ -73,7 +73,7 @@ class ModuleSource:
         start, end = spans[-1]
         try:
             return Binding(node=self._definition(start, end))
-        except SyntaxError:  # what looked like a definition stands in a string
+        except (SyntaxError, ValueError):  # what looked like a definition stands in a string
             self._chunks, self._rest = {}, _whole(self.source)
             return self._rest.get(name)
 
@@ -83,7 +83,7 @@ class ModuleSource:
             try:
                 node = _parsed(self.source, start, short).body[-1]
                 self._shortened[id(node)] = (start, end)
-            except SyntaxError:
+            except (SyntaxError, ValueError):
                 pass
             else:
                 return node

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
+from dspatch.carry import expressions
 from dspatch.carry.modules import Binding, ModuleSource, Read, bindings
 from dspatch.carry.values import (
     Class,
@@ -13,14 +14,12 @@ from dspatch.carry.values import (
     Function,
     FunctionNode,
     Instance,
-    Items,
     Module,
     Scope,
     Super,
     Value,
     is_dataclass,
     is_enum_base,
-    is_self,
     local_names,
     parameter_names,
     scope_of,
@@ -276,165 +275,28 @@ class Names:
 
     # -- expressions ---------------------------------------------------------------------------
 
+    def evaluate(self, node: ast.expr, scope: Scope) -> Value | None:
+        """What an expression stands for."""
+        return expressions.evaluate(self, node, scope)
+
+    def result(self, value: Value) -> Value | None:
+        """What calling a value gives."""
+        return expressions.result(self, value)
+
+    def item(self, value: Value) -> Value | None:
+        """What one item of a value is."""
+        return expressions.item(self, value)
+
     def settled(self, value: Value) -> Value | None:
         """What one holds after reading a name: data and properties give what they are said to be."""
-        if isinstance(value, Data):
-            return self._guarded(value)
         if isinstance(value, Function) and value.kind == "property":
-            return self._annotated(value.node.returns, scope_of(value))
-        return value
-
-    def _guarded(self, value: Data) -> Value | None:
+            return expressions.annotated(self, value.node.returns, scope_of(value))
+        if not isinstance(value, Data):
+            return value
         if self._depth > _DEPTH:
             return None
         self._depth += 1
         try:
-            return self._data(value)
+            return expressions.held_by(self, value)
         finally:
             self._depth -= 1
-
-    def _data(self, value: Data) -> Value | None:
-        binding, scope = value.binding, scope_of(value)
-        if value.kind == "enum member" and value.owner is not None:
-            return Instance(of=value.owner)
-        if value.kind == "parameter":
-            return self._parameter(value)
-        if binding.annotation is not None:
-            return self._annotated(binding.annotation, scope)
-        if binding.value is None:
-            return None
-        found = self.evaluate(binding.value, scope)
-        settled = None if found is None else self.settled(found)
-        return self.item(settled) if binding.item and settled is not None else settled
-
-    def _parameter(self, value: Data) -> Value | None:
-        function, node = value.function, value.binding.node
-        assert isinstance(node, ast.arg)
-        if is_self(value) and value.owner is not None and function is not None:
-            return value.owner if function.kind == "classmethod" else Instance(of=value.owner)
-        return self._annotated(node.annotation, scope_of(value)) or self._asserted(value)
-
-    def _asserted(self, value: Data) -> Value | None:
-        """What an `isinstance` in the same function says of a parameter without an annotation."""
-        assert isinstance(value.binding.node, ast.arg)
-        if value.function is None:
-            return None
-        return self.asserted(value.function, value.binding.node.arg)
-
-    def asserted(self, function: Function, name: str) -> Value | None:
-        """What an `isinstance` in a function says of one of its names."""
-        for node in ast.walk(self.body(function)):
-            match node:
-                case ast.Call(func=ast.Name(id="isinstance"), args=[ast.Name(id=tested), cls]) if (
-                    tested == name
-                ):
-                    found = self.evaluate(cls, scope_of(function))
-                    if isinstance(found, Class):
-                        return Instance(of=found)
-        return None
-
-    def _annotated(self, node: ast.expr | None, scope: Scope) -> Value | None:
-        """An object of what an annotation names; of a union, its one class of the engine."""
-        match node:
-            case None:
-                return None
-            case ast.Constant(value=str(text)):
-                try:
-                    return self._annotated(ast.parse(text, mode="eval").body, scope)
-                except SyntaxError:
-                    return None
-            case ast.BinOp(op=ast.BitOr()):
-                return self._annotated(node.left, scope) or self._annotated(node.right, scope)
-            case ast.Subscript():
-                return self._subscripted(node, scope)
-            case ast.Name(id="Self") if scope.owner is not None:
-                return Instance(of=scope.owner)
-        found = self.evaluate(node, scope)
-        return Instance(of=found) if isinstance(found, Class) else None
-
-    def annotated(self, node: ast.expr | None, scope: Scope) -> Value | None:
-        """An object of what an annotation names."""
-        return self._annotated(node, scope)
-
-    def _subscripted(self, node: ast.Subscript, scope: Scope) -> Value | None:
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        match last_of(node.value):
-            case "Optional" | "Final" | "ClassVar" | "Annotated" | "Union":
-                any_of = (self._annotated(part, scope) for part in parts)
-                return next((one for one in any_of if one is not None), None)
-            case "type" | "Type":
-                found = self._annotated(parts[0], scope)
-                return found.of if isinstance(found, Instance) else None
-            case "list" | "List" | "Sequence" | "Iterator" | "Iterable" | "tuple" | "set":
-                item = self._annotated(parts[0], scope)
-                return None if item is None else Items(item=item)
-            case "dict" | "Mapping" | "Dict" | "defaultdict":
-                item = self._annotated(parts[-1], scope)
-                return None if item is None else Items(item=item)
-        return self._annotated(node.value, scope)
-
-    def evaluate(self, node: ast.expr, scope: Scope) -> Value | None:
-        """What an expression stands for: names with what they are bound to, calls with their result."""
-        match node:
-            case ast.Name():
-                return self._name(node.id, scope)
-            case ast.Attribute():
-                value = self.evaluate(node.value, scope)
-                return None if value is None else self.attribute_settled(value, node.attr)
-            case ast.Call(func=ast.Name(id="super"), args=[]) if scope.owner is not None:
-                return Super(of=scope.owner)
-            case ast.Call():
-                called = self.evaluate(node.func, scope)
-                return None if called is None else self.result(called)
-            case ast.Subscript():
-                value = self.evaluate(node.value, scope)
-                return value if isinstance(value, Class) else self._item_of(value)
-            case ast.IfExp():
-                return self.evaluate(node.body, scope) or self.evaluate(node.orelse, scope)
-            case ast.BoolOp():
-                return self.evaluate(node.values[-1], scope)
-            case ast.Await() | ast.NamedExpr():
-                return self.evaluate(node.value, scope)
-        return None
-
-    def attribute_settled(self, value: Value, name: str) -> Value | None:
-        """An attribute of what a value settles to."""
-        settled = value if isinstance(value, Function) else self.settled(value)
-        if settled is None or isinstance(settled, Function):
-            return None
-        return self.attribute(settled, name)
-
-    def _item_of(self, value: Value | None) -> Value | None:
-        return None if value is None else self.item(value)
-
-    def _name(self, name: str, scope: Scope) -> Value | None:
-        function = scope.function
-        while function is not None:
-            found = self.local(function, name)
-            if found is not None:
-                return found
-            function = function.outer
-        return self.of_module(scope.module, name)
-
-    def result(self, value: Value) -> Value | None:
-        """What calling a value gives."""
-        settled = self.settled(value) if isinstance(value, Data) else value
-        match settled:
-            case Class():
-                return Instance(of=settled)
-            case Function():
-                return self._annotated(settled.node.returns, scope_of(settled))
-            case Instance():
-                call = self.of_class(settled.of, "forward") or self.of_class(settled.of, "__call__")
-                return self.result(call) if isinstance(call, Function) else None
-        return None
-
-    def item(self, value: Value) -> Value | None:
-        """What one item of a value is."""
-        settled = self.settled(value)
-        return settled.item if isinstance(settled, Items) else None
-
-
-def last_of(node: ast.expr) -> str:
-    """The last name of a dotted expression."""
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

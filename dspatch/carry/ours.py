@@ -6,8 +6,17 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from dspatch.carry.expressions import (
+    MAPPINGS,
+    SEQUENCES,
+    TYPES,
+    WRAPPERS,
+    asserted,
+    last_of,
+    parsed,
+)
 from dspatch.carry.modules import Binding
-from dspatch.carry.names import Names, last_of
+from dspatch.carry.names import Names
 from dspatch.carry.values import (
     Class,
     Data,
@@ -22,7 +31,6 @@ from dspatch.carry.values import (
     scope_of,
 )
 
-_CONTAINERS = ("list", "List", "Sequence", "Iterator", "Iterable", "tuple", "set")
 _DEPTH = 12
 
 
@@ -165,13 +173,8 @@ class Ours:
         function, name = data.function, _bound_name(data.binding)
         if function is None or name is None:
             return None
-        for node in ast.walk(self.after.body(function)):
-            match node:
-                case ast.Call(func=ast.Name(id="isinstance"), args=[ast.Name(id=tested), cls]) if (
-                    tested == name
-                ):
-                    return self.annotated(cls, scope_of(data))
-        return None
+        cls = asserted(self.after, function, name)
+        return None if cls is None else self.annotated(cls, scope_of(data))
 
     def annotated(self, node: ast.expr | None, scope: Scope) -> Ref | None:
         """An object of what an annotation in our code names."""
@@ -179,10 +182,7 @@ class Ours:
             case None:
                 return None
             case ast.Constant(value=str(words)):
-                try:
-                    return self.annotated(ast.parse(words, mode="eval").body, scope)
-                except SyntaxError:
-                    return None
+                return self.annotated(parsed(words), scope)
             case ast.BinOp(op=ast.BitOr()):
                 return self.annotated(node.left, scope) or self.annotated(node.right, scope)
             case ast.Subscript():
@@ -195,15 +195,15 @@ class Ours:
     def _subscripted(self, node: ast.Subscript, scope: Scope) -> Ref | None:
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         name = last_of(node.value)
-        if name in ("Optional", "Final", "ClassVar", "Annotated", "Union"):
+        if name in WRAPPERS:
             found = (self.annotated(part, scope) for part in parts)
             return next((one for one in found if one is not None), None)
-        if name in ("type", "Type"):
+        if name in TYPES:
             ref = self.annotated(parts[0], scope)
             inner = ref.value.of if ref is not None and isinstance(ref.value, Instance) else None
             return None if ref is None or inner is None else replace(ref, value=inner)
-        if name in (*_CONTAINERS, "dict", "Mapping"):
-            ref = self.annotated(parts[0 if name in _CONTAINERS else -1], scope)
+        if name in SEQUENCES or name in MAPPINGS:
+            ref = self.annotated(parts[0 if name in SEQUENCES else -1], scope)
             return None if ref is None else replace(ref, value=Items(item=ref.value))
         return self.annotated(node.value, scope)
 

@@ -11,6 +11,7 @@ from dspatch.apply import apply_series
 from dspatch.carry import goldens, linttrees, usesfile
 from dspatch.carry.lint import Fault
 from dspatch.carry.linttrees import Tried
+from dspatch.carry.undefined import left_undefined
 from dspatch.series import Series
 from tests.support import PATCH, TEMPLATE, Upstream, dedent, load_series, patch_folders
 from tests.unit.test_guard import OPS, VARIANT, WAIVE, WRITTEN
@@ -224,3 +225,34 @@ def test_git_am_takes_the_goldens_and_gives_the_same_tree(bench: Bench, tmp_path
         subprocess.run([*git, "am", "-q", goldens.path(patch, "1.0")], check=True)
     done = subprocess.run([*git, "rev-parse", "HEAD^{tree}"], check=True, capture_output=True)
     assert done.stdout.decode().strip() == tried.tree.tree
+
+
+def test_a_name_whose_definition_a_patch_took_away_is_found(bench: Bench) -> None:
+    used = b"import os\n\n\ndef home():\n    return os.sep\n"
+    bench.upstream.files["mini/paths.py"] = used
+    taken = LATER.replace(
+        LATER[LATER.index("[[edit]]") :],
+        "[[edit]]\nfile = 'mini/paths.py'\nverb = 'replace'\nfind = 'import os'\ntext = ''\n",
+    )
+    bench.write({"cpu-mla": WRITTEN, "taken": taken})
+    tried = bench.tried()
+    bench.generate(tried)
+    (fault,) = bench.faults(tried)
+    assert (fault.rule, fault.patch) == ("undefined", "taken")
+    assert fault.what == "on 1.0 it leaves `os` undefined, which mini/paths.py uses in home"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"def top(name):\n    return name\n", b"def top(name, x):\n    return name\n"),
+        (b"", b"try:\n    import os\nexcept ImportError:\n    os = None\nprint(os)\n"),
+        (b"", b"class A:\n    def f(self):\n        return __class__, [x for x in range(3)]\n"),
+        (b"", b"def f():\n    global seen\n    seen = 1\n\n\ndef g():\n    return seen\n"),
+        (b"", b"from os import *\nprint(sep)\n"),
+        (b"print(never_defined)\n", b"print(never_defined, 1)\n"),
+        (b"", b"def f(:\n"),
+    ],
+)
+def test_what_is_defined_after_all_is_not_reported(before: bytes, after: bytes) -> None:
+    assert left_undefined(before, after) == ()
