@@ -27,6 +27,7 @@ class Rebased:
     stopped: Carried | None = None
     applied: Applied | None = None
     recorded: tuple[Path, ...] = ()
+    drift: str = ""
 
     @property
     def conflicts(self) -> tuple[Carried, ...]:
@@ -38,7 +39,7 @@ def tried(wanted: Wanted, console: Console) -> Rebased:
     """What a rebase would come to; nothing is written but the cache."""
     work = rebasework.work(wanted, (), console)
     carried = explaining.explained(work.carried, work.old, work.new, work.span, console)
-    return Rebased(wanted=wanted, job=work.resolved.job, carried=carried)
+    return Rebased(wanted=wanted, job=work.resolved.job, carried=carried, drift=work.drift)
 
 
 def start(wanted: Wanted, console: Console) -> Rebased:
@@ -148,7 +149,9 @@ def _go_on(job: Job, state: State, console: Console) -> Rebased:
     if stop is not None:
         rebaseturn.stop(job, state, work, stop)
         stop = next(one for one in carried if one.patch.name == stop.patch.name)
-        return Rebased(wanted=state.wanted, job=job, carried=carried, stopped=stop)
+        return Rebased(
+            wanted=state.wanted, job=job, carried=carried, stopped=stop, drift=work.drift
+        )
     applied, recorded = rebaseturn.finish(job, state, work)
     return Rebased(
         wanted=state.wanted, job=job, carried=carried, applied=applied, recorded=recorded

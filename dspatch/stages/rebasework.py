@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from dspatch import apply, pins, series, treefiles
 from dspatch.apply import PatchedTree
-from dspatch.carry import rebase
+from dspatch.carry import guard, rebase
 from dspatch.carry.carried import Carried, Side
 from dspatch.carry.history import Span
 from dspatch.carry.rebasestate import Wanted
 from dspatch.checkout import Checkout
 from dspatch.console import Console
-from dspatch.errors import UnknownRevisionError, UnpinnedRevisionError
+from dspatch.errors import SignatureDriftError, UnknownRevisionError, UnpinnedRevisionError
 from dspatch.stages import apply as apply_stage
 from dspatch.stages import explaining
 from dspatch.stages.request import Request, Resolved, resolve
@@ -22,7 +22,10 @@ from dspatch.traits import Traits
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Both sides of a rebase, and what becomes of every patch between them."""
+    """Both sides of a rebase, and what becomes of every patch between them.
+
+    `drift` tells upstream symbols that are not what the patches were written for.
+    """
 
     wanted: Wanted
     resolved: Resolved
@@ -30,6 +33,7 @@ class Work:
     new: Side
     carried: tuple[Carried, ...]
     span: Span | None = None
+    drift: str = ""
 
     @property
     def made_on(self) -> str:
@@ -74,6 +78,19 @@ def work(wanted: Wanted, skipped: Collection[str], console: Console) -> Work:
     return Work(
         wanted=wanted, resolved=resolved, old=old, new=new, carried=tuple(carried), span=span
     )
+
+
+def _drift(new: Side, carried: Sequence[Carried]) -> str:
+    """What changed of the upstream symbols that the patches use, of which apply would make an error."""
+    files = new.files
+    done = [one for one in carried if one.status == "applies" and one.outcome is not None]
+    for one in done:
+        files = files.with_changes(one.outcome.changes if one.outcome else {})
+    try:
+        guard.check(f"{new.checkout.engine} {new.rev}", [one.patch for one in done], files)
+    except SignatureDriftError as error:
+        return f"{error.what} {error.why}".strip()
+    return ""
 
 
 def _side(patches: series.Series, resolved: Resolved, found: Checkout, wanted: Wanted) -> Side:

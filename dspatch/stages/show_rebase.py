@@ -64,6 +64,8 @@ def table(done: Rebased, console: Console) -> None:
         if one.difference:
             console.say(f"\n{one.patch.name}: by its text and by its edits it is not the same")
             console.say(one.difference.rstrip("\n"))
+    if done.drift:
+        console.note(f"apply will refuse it, though it fits: {done.drift}")
 
 
 def _said(one: Carried) -> str:
@@ -95,10 +97,16 @@ def _what_is_there(stop: Carried) -> str:
 def _reasons(one: Carried) -> list[str]:
     """Why a patch does not fit, in the order in which it helps."""
     found = [str(reason) for reason in one.reasons]
-    errors = [way.error for way in (one.textual, one.semantic) if way.error is not None]
+    ways = [one.semantic, *([] if found and not _partly(one) else [one.textual])]
+    errors = [way.error for way in ways if way.error is not None]
     found += [f"{error.what} {error.why}".strip() for error in errors]
     found += [f"rests on it: {each}" for each in one.dependents]
     return [f"{one.patch.name}: {line}" for line in found]
+
+
+def _partly(one: Carried) -> bool:
+    """Whether the merge has more to tell than that it failed: what of the patch is upstream."""
+    return one.textual.error is not None and "upstream: " in one.textual.error.why
 
 
 def _rest(done: Rebased, stop: Carried) -> list[str]:
@@ -131,6 +139,7 @@ def as_dict(done: Rebased) -> dict[str, Any]:
         "path": str(done.job.tree),
         "tree": done.applied.tree.tree if done.applied else None,
         "recorded": [str(path) for path in done.recorded],
+        "drift": done.drift,
     }
 
 
