@@ -20,6 +20,7 @@ from dspatch.audit.answer import Answer, Evidence
 from dspatch.traits import Trait
 
 Traits = Mapping[str, Trait]
+BEYOND = "lies beyond what was read"
 _PARSING = Lock()
 
 
@@ -98,7 +99,7 @@ def _file(question: Mapping[str, Any], source: Asked) -> Answer:
         if data is not None:
             return _content(question, path, data)
         if source.beyond(path):
-            return answer.unknown(f"{path} lies beyond what was read")
+            return answer.unknown(f"{path} {BEYOND}")
     return answer.no(*(Evidence(file=path, text="is not there") for path in paths))
 
 

@@ -51,7 +51,8 @@ class Place:
 class Found:
     """A finding that concerns the user, what the source answers, and what helps.
 
-    `first_good` is the next release without it; `command` runs the patch, `unfit` says why it cannot.
+    `first_good` is the next release without it, where that was `recorded`; `command` runs the patch,
+    `unfit` says why it cannot.
     """
 
     finding: Finding
@@ -59,6 +60,7 @@ class Found:
     models: tuple[str, ...]
     when: tuple[str, ...]
     first_good: str | None
+    recorded: bool = False
     command: str = ""
     unfit: str = ""
 
@@ -229,6 +231,7 @@ def _found(
             models=concern.models,
             when=concern.when,
             first_good=ranges.first_good(finding.id, source.version),
+            recorded=ranges.knows(finding.id),
             command=fix.command,
             unfit=fix.unfit,
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dspatch.audit.finding import SEVERITIES
+from dspatch.audit.probe import BEYOND
 
 if TYPE_CHECKING:
     from dspatch.audit.nearest import Nearest
@@ -78,7 +79,7 @@ def _lines(found: Found) -> list[tuple[str, str]]:
         lines.append(("", f"and {more} places more"))
     lines += [("unknown", why) for why in found.answer.why]
     lines += [("upstream", link) for link in finding.references]
-    lines.append(("good from", found.first_good or "no release yet"))
+    lines.append(("good from", _first_good(found)))
     if found.command:
         lines.append(("patch", f"{finding.fix}: {found.command}"))
     elif finding.fix:
@@ -88,11 +89,19 @@ def _lines(found: Found) -> list[tuple[str, str]]:
     return lines
 
 
+def _first_good(found: Found) -> str:
+    if not found.recorded:
+        return "not recorded"
+    return found.first_good or "no release yet"
+
+
 def _notes(done: Audited, console: Console) -> None:
     console.say("")
     console.say(
         f"{len(done.clean)} findings it has not, {done.others} that do not concern this model and place"
     )
+    if any(BEYOND in why for found in done.unknown for why in found.answer.why):
+        console.say("--native reads the sdist, too, and with it what lies beyond a wheel")
     if done.nearest is not None:
         console.say(_nearest(done.nearest))
     for note in done.notes:
