@@ -49,7 +49,8 @@ def _dockerfile(built: Built, delta: Delta) -> Path | None:
     lines = [
         f"FROM {image}:{tag}",
         f"COPY {delta.path.name} {IMAGE_FOLDER}/",
-        f"RUN python3 {IMAGE_FOLDER}/{delta.path.name}",
+        # An image has a build of its own, whose patched files are the same.
+        f"RUN python3 {IMAGE_FOLDER}/{delta.path.name} --other-build",
     ]
     path = delta.path.with_name(f"{delta.path.name.removesuffix(SUFFIX)}.Dockerfile")
     write_atomically(path, ("\n".join(lines) + "\n").encode())

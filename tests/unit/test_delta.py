@@ -275,6 +275,12 @@ def test_another_build_of_the_release_is_taken_when_it_is_asked_for(bench: Bench
     assert files(bench.site) == before
 
 
+def test_the_pinned_build_is_no_other(bench: Bench) -> None:
+    bench.run("--other-build")
+    assert not (bench.site / INFO / "dspatch-base").exists()
+    assert "other-build" not in (bench.site / INFO / "sboms/dspatch.cdx.json").read_text()
+
+
 def test_another_build_must_have_the_files_that_are_changed(bench: Bench) -> None:
     other_build(bench.site)
     edit("mini/ops.py")(bench.site)

@@ -80,12 +80,13 @@ def _changed(way: Way, before: dict[str, bytes | None]) -> Iterator[Write]:
             kept[file.path] = data
         else:
             made = way.made(file, data)
-            if otherbuild.is_bill(file) and kept:
+            if otherbuild.is_bill(file) and way.other_build and not way.undo:
                 made = otherbuild.bill(way, made, own)
         own[way.path_there(file)] = made
         yield Write(path=way.path_there(file), data=made, like=like, executable=file.executable)
-    for path, data in otherbuild.kept(way, kept).items() if kept else ():
-        yield Write(path=path, data=data)
+    if way.other_build and not way.undo:
+        for path, data in otherbuild.kept(way, kept).items():
+            yield Write(path=path, data=data)
 
 
 def _is_own(way: Way, data: bytes, expected: str | None) -> bool:

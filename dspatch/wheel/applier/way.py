@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from . import record
 from .manifest import INFO, Delta, File, Side
 from .site import Installed, canonical
 
@@ -60,13 +61,15 @@ class Way:
 
 def of(delta: Delta, site: Installed, *, undo: bool, other_build: bool) -> Way:
     """The way for an installation that was found; one that came from another build goes back to that."""
+    here, there = (delta.overlay, delta.base) if undo else (delta.base, delta.overlay)
+    differs = other_build and record.members_hash(site.record.by_path) != here.members
     way = Way(
         delta=delta,
         site=site,
-        here=delta.overlay if undo else delta.base,
-        there=delta.base if undo else delta.overlay,
+        here=here,
+        there=there,
         undo=undo,
-        other_build=other_build or is_other(site),
+        other_build=differs or is_other(site),
     )
     if not (undo and is_other(site)):
         return way
