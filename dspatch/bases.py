@@ -58,7 +58,8 @@ class Bases:
 
         earlier = self.series.patches[: self.series.patches.index(patch)]
         before = replace(self.series, patches=earlier)
-        apply_series(before, pristine, target=self.target, variants=self.variants)
+        # For its blobs only; whether the patches are right there is not asked.
+        apply_series(before, pristine, target=self.target, variants=self.variants, guarded=False)
 
 
 def _known(form: Form, repo: Repo) -> bool:

@@ -46,7 +46,8 @@ def patch_show(name: str, as_json: bool, **given: Any) -> None:
     console = Console(as_json=as_json)
     series = stage.load_series(given["engine"] or "vllm")
     found = series.patch(name)
-    tree = stage.compute(words.request(given), console)[1] if given["rev"] else None
+    request = words.request(given) if given["rev"] else None
+    tree = stage.compute(request, console, guarded=False)[1] if request else None
     show.patch(found, series, tree, console)
 
 

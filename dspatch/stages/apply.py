@@ -7,6 +7,7 @@ from typing import Any
 
 from dspatch import apply, checkout, receipt, series, worktree
 from dspatch.apply import PatchedTree
+from dspatch.carry import rebasestate
 from dspatch.checkout import Checkout, cache_of
 from dspatch.console import Console
 from dspatch.errors import NoJobError
@@ -43,12 +44,24 @@ def pristine(request: Request, console: Console) -> tuple[Resolved, Checkout]:
 
 
 def compute(
-    request: Request, console: Console, *, patches: series.Series | None = None
+    request: Request,
+    console: Console,
+    *,
+    patches: series.Series | None = None,
+    guarded: bool = True,
 ) -> tuple[Resolved, PatchedTree]:
-    """Fetch, render and apply in git objects only; no job folder is touched."""
+    """Fetch, render and apply in git objects only; no job folder is touched.
+
+    Not `guarded`, the tree is for looking at, though upstream symbols may have changed under it.
+    """
     resolved, found = pristine(request, console)
-    patches = patches or load_series(request.engine)
-    tree = apply.apply_series(patches, found, target=request.target, variants=resolved.variants)
+    tree = apply.apply_series(
+        patches or load_series(request.engine),
+        found,
+        target=request.target,
+        variants=resolved.variants,
+        guarded=guarded,
+    )
     return resolved, tree
 
 
@@ -61,6 +74,7 @@ def run(request: Request, console: Console, *, discard_edits: bool = False) -> A
     """Apply the series in a job's own tree, all or nothing."""
     resolved, tree = compute(request, console)
     with resolved.job.locked():
+        rebasestate.refuse(resolved.job)
         return put(resolved, tree, discard_edits=discard_edits)
 
 

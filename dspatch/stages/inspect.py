@@ -49,7 +49,7 @@ def explain(place: str, where: Job | Request, console: Console) -> Explained:
         paths = list(history.repo.entries("HEAD"))
     else:
         engine, rev = where.engine, where.rev
-        tree = compute(where, console)[1]
+        tree = compute(where, console, guarded=False)[1]
         history = _of_commits(tree.checkout, tree.commit, {p.commit: p.name for p in tree.patches})
         entries = history.repo.entries(tree.commit)
         text = history.repo.blob(entries[path].blob) if path in entries else None
@@ -128,8 +128,8 @@ class Compared:
 
 def compare(first: Request, rev: str, console: Console) -> Compared:
     """The series on the revision of a request and on another one, patch by patch."""
-    old = compute(first, console)[1]
-    new = compute(replace(first, rev=rev), console)[1]
+    old = compute(first, console, guarded=False)[1]
+    new = compute(replace(first, rev=rev), console, guarded=False)[1]
     return Compared(
         engine=first.engine, revisions=(first.rev, rev), pairs=rangediff.pairs(old, new)
     )

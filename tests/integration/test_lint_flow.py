@@ -110,6 +110,9 @@ def test_apply_refuses_a_release_on_which_a_used_symbol_changed(bench: Bench) ->
     assert "argument 1 was `q` and is `scale`" in message
     assert not (bench.root / "work/jobs").exists()
     assert ("drift", "cpu-mla/patch.toml") in rules(bench)
+    looked_at = bench.run("patch", "range-diff", "v1.0", "v2.0")
+    assert looked_at.splitlines()[1].split() == ["cpu-mla", "same"]
+    assert "cpu-mla" in bench.run("patch", "why", "vllm/platform.py:11", "--rev", "v2.0")
     path = bench.root / "data/patches/vllm/cpu-mla/patch.toml"
     waive = (
         '[[waive]]\nsymbol = "vllm.ops.decode"\nshape = "function (scale, q)"\n'
