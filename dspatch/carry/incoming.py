@@ -205,9 +205,21 @@ def _squashed(
 
 def _upstream(url: str, oid: str, subject: str, origin: Origin) -> tuple[tuple[str, str], ...]:
     """Where a commit can be read: upstream's pull request that its subject names, or its own page."""
-    if not url.startswith("https://"):
-        return ()
-    page = url.removesuffix("/").removesuffix(".git")
+    page = _page(url)
     pull = re.search(r"\(#(\d+)\)$", subject)
-    known = pull is not None and page == origin.upstream
-    return (("Upstream", f"{page}/pull/{pull[1]}" if pull and known else f"{page}/commit/{oid}"),)
+    if pull and page == origin.upstream:
+        return (("Upstream", f"{page}/pull/{pull[1]}"),)
+    if url.startswith("https://"):
+        return (("Upstream", f"{page}/commit/{oid}"),)
+    return ()
+
+
+def _page(url: str) -> str:
+    """The page of a repository; of a clone, that of the one it was made from."""
+    if Path(url).is_dir():
+        try:
+            url = git.Repo(Path(url)).run("config", "--get", "remote.origin.url")
+        except GitError:
+            return ""
+    named = re.sub(r"^(?:ssh://)?git@([^:/]+)[:/]", r"https://\1/", url)
+    return named.removesuffix("/").removesuffix(".git")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tomlkit
 
 from dspatch.carry.mail import PatchMail
-from dspatch.errors import DiffFormatError
+from dspatch.errors import DiffFormatError, PatchFormatError
 from dspatch.patchfile import TARGETS, Patch
 
 _NOT_SAID = "never: nobody has said yet where it stands with upstream"
 _LANDED = re.compile(r"https://[^ ]+/commit/[0-9a-f]{7,40}/?")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LISTS = ("targets", "needs", "families")
 
 
@@ -112,6 +113,33 @@ def slug(subject: str) -> str:
             break
         name = f"{name}-{word}" if name else word[:40]
     return name or "patch"
+
+
+def check_name(name: str) -> None:
+    """Raise `PatchFormatError` for what cannot be the name of a folder."""
+    if not _NAME.fullmatch(name):
+        raise PatchFormatError(
+            f"`{name}` cannot be the name of a patch.",
+            why="a name is letters, digits, `-`, `_` and `.`, for it is the name of a folder",
+        )
+
+
+def name_of(mail: PatchMail, names: Sequence[str]) -> str:
+    """The name of a new patch: the one it brings, otherwise words of its subject, numbered if taken.
+
+    Raises `PatchFormatError` when the one it brings is taken.
+    """
+    brought = mail.get("Patch")
+    if _NAME.fullmatch(brought):
+        if brought in names:
+            raise PatchFormatError(
+                f"there is a patch `{brought}` already.", next="give another --name"
+            )
+        return brought
+    base = slug(mail.subject)
+    return next(
+        name for n in range(1, 1000) if (name := f"{base}-{n}" if n > 1 else base) not in names
+    )
 
 
 def _dep3(upstream: str) -> tuple[str, str]:

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dspatch import apply, treefiles
+from dspatch import apply
 from dspatch.apply import PatchedTree
-from dspatch.carry import already, incoming, layer, projection
-from dspatch.carry.incoming import Incoming
+from dspatch.carry import incoming, layer, projection
 from dspatch.carry.layer import Draft
 from dspatch.carry.mail import PatchMail
-from dspatch.checkout import Checkout, cache_of, checkout
+from dspatch.carry.merging import Merged, Onto
+from dspatch.checkout import Checkout
 from dspatch.console import Console
-from dspatch.errors import DspatchError, PatchConflictError, PatchFormatError
-from dspatch.git import NewCommit, Repo
-from dspatch.pins import lookup
+from dspatch.errors import PatchConflictError, PatchFormatError
 from dspatch.pins.engines import engine as engine_facts
 from dspatch.series import Series
 from dspatch.stages.apply import pristine
 from dspatch.stages.exchange import revision_of
 from dspatch.stages.request import Request, Resolved
-from dspatch.threeway import Labels, MergeConflictError, Outcome, apply_diff
-from dspatch.treefiles import Files
 
 Ask = Callable[[str], str]
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +48,13 @@ class Taken:
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """What an import did: the new patches, and the subjects of changes that upstream already has."""
+    """What an import did: the new patches, and the subjects of changes that are there already."""
 
     folder: Path
     made_on: str
     taken: tuple[Taken, ...]
     upstream: tuple[str, ...]
+    next: str
 
 
 def run(
@@ -78,9 +73,9 @@ def run(
         draft.set_lines(draft.lines())
         with draft.tried() as series:
             if said.name:
-                name_of(came.mails[0], [patch.name for patch in series.patches])
+                projection.name_of(came.mails[0], [patch.name for patch in series.patches])
             tree = _applied(series, resolved, found)
-            merged = _Onto(tree=tree, resolved=resolved, came=came).put()
+            merged = Onto(tree=tree, came=came).put()
             taken = _add(draft, series, merged, revision_of(resolved, found))
         if taken:
             with draft.tried() as series:
@@ -92,6 +87,7 @@ def run(
         made_on=revision_of(resolved, found),
         taken=taken,
         upstream=tuple(mail.subject for mail in came.mails if mail not in new),
+        next=f"dspatch apply --engine {request.engine} --rev {request.rev}",
     )
 
 
@@ -116,7 +112,7 @@ def _completed(mails: Sequence[PatchMail], said: Said, ask: Ask) -> tuple[PatchM
             next="leave --name out, or take a branch as one patch with --squash",
         )
     if said.name:
-        check_name(said.name)
+        projection.check_name(said.name)
     given = {"Patch": said.name, "Upstream": said.upstream, "Drop-when": said.drop_when}
     told = tuple((name, value) for name, value in given.items() if value)
     return tuple(
@@ -129,113 +125,11 @@ def _completed(mails: Sequence[PatchMail], said: Said, ask: Ask) -> tuple[PatchM
     )
 
 
-# -- onto the pin ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Merged:
-    """A change as it came onto the pin, on top of those before it: the outcome and its diff."""
-
-    mail: PatchMail
-    outcome: Outcome
-    diff: str
-    commit: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Onto:
-    """A patched tree that changes are put onto, and where the files they were made on may be."""
-
-    tree: PatchedTree
-    resolved: Resolved
-    came: Incoming
-
-    @property
-    def repo(self) -> Repo:
-        return self.tree.checkout.repo
-
-    def put(self) -> list[Merged]:
-        """All changes in order, but for those that change nothing here."""
-        files = treefiles.of_tree(self.repo, self.tree.tree)
-        fitting: list[tuple[PatchMail, Outcome]] = []
-        for mail in self.came.mails:
-            outcome = self._one(mail, files)
-            if outcome.how != "upstream" and outcome.changes:
-                fitting.append((mail, outcome))
-                files = files.with_changes(outcome.changes)
-        return self._written(fitting)
-
-    def _one(self, mail: PatchMail, files: Files) -> Outcome:
-        where = f"{self.tree.checkout.engine} {self.tree.checkout.rev}"
-        try:
-            return apply_diff(
-                self.repo,
-                mail.diff,
-                files,
-                provide=lambda: self._provide(mail),
-                labels=Labels(ours=where, theirs=mail.subject),
-                settle=lambda: already.outcome(self.repo, mail.diff, files),
-            )
-        except MergeConflictError as error:
-            raise PatchConflictError(
-                f"`{mail.subject}` does not fit {where}, so nothing was imported.",
-                why=error.why,
-                next=self._next(error),
-            ) from None
-
-    def _next(self, error: MergeConflictError) -> str:
-        if any(conflict.kind == "no base" for conflict in error.conflicts):
-            return (
-                "give the commit or the pull request instead of its diff, or --repo with a clone"
-                " that has the files it was made on"
-            )
-        return "make the change by hand in the job's tree, then `dspatch patch new NAME`"
-
-    def _provide(self, mail: PatchMail) -> bool:
-        return self.came.provide(mail.diff, self.repo) or self._provide_release(mail)
-
-    def _provide_release(self, mail: PatchMail) -> bool:
-        """The files of an export: its release, with the patches of the export before this one."""
-        said = projection.made_on(mail)
-        if said is None or said[0] != self.tree.checkout.engine:
-            return False
-        try:
-            base = checkout(lookup.load(*said))
-            files = treefiles.of_tree(base.repo, base.tree)
-            for earlier in self.came.mails[: self.came.mails.index(mail)]:
-                changes = apply_diff(base.repo, earlier.diff, files).changes
-                base.repo.write_blobs([each.data for each in changes.values() if each.data])
-                files = files.with_changes(changes)
-        except DspatchError:
-            return False
-        return True
-
-    def _written(self, fitting: Sequence[tuple[PatchMail, Outcome]]) -> list[Merged]:
-        commits = [
-            NewCommit(
-                message=mail.subject,
-                changes=[outcome.changes[path] for path in sorted(outcome.changes)],
-            )
-            for mail, outcome in fitting
-        ]
-        if not commits:
-            return []
-        with cache_of(self.tree.checkout.engine) as repo:
-            ids = repo.write_commits("refs/importing/patches", self.tree.commit, commits)
-        return [
-            Merged(mail=mail, outcome=outcome, diff=diff, commit=oid)
-            for (mail, outcome), diff, oid in zip(fitting, self.repo.diffs(ids), ids, strict=True)
-        ]
-
-
-# -- into the own layer ------------------------------------------------------------------------
-
-
 def _add(draft: Draft, series: Series, merged: Sequence[Merged], made_on: str) -> tuple[Taken, ...]:
     names = [patch.name for patch in series.patches]
     taken = []
     for one in merged:
-        name = name_of(one.mail, names)
+        name = projection.name_of(one.mail, names)
         names.append(name)
         form = one.diff.encode("utf-8", "surrogateescape")
         toml = projection.toml(projection.as_table(one.mail))
@@ -251,33 +145,6 @@ def _add(draft: Draft, series: Series, merged: Sequence[Merged], made_on: str) -
             )
         )
     return tuple(taken)
-
-
-def check_name(name: str) -> None:
-    """Raise `PatchFormatError` for what cannot be the name of a folder."""
-    if not _NAME.fullmatch(name):
-        raise PatchFormatError(
-            f"`{name}` cannot be the name of a patch.",
-            why="a name is letters, digits, `-`, `_` and `.`, for it is the name of a folder",
-        )
-
-
-def name_of(mail: PatchMail, names: Sequence[str]) -> str:
-    """The name of a new patch: the one it brings, otherwise words of its subject, numbered if taken.
-
-    Raises `PatchFormatError` when the one it brings is taken.
-    """
-    brought = mail.get("Patch")
-    if _NAME.fullmatch(brought):
-        if brought in names:
-            raise PatchFormatError(
-                f"there is a patch `{brought}` already.", next="give another --name"
-            )
-        return brought
-    base = projection.slug(mail.subject)
-    return next(
-        name for n in range(1, 1000) if (name := f"{base}-{n}" if n > 1 else base) not in names
-    )
 
 
 def _check(tree: PatchedTree, merged: Sequence[Merged], series: Series) -> None:

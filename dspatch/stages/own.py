@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dspatch import git, receipt, worktree
 from dspatch import series as series_module
-from dspatch.carry import chain, layer
+from dspatch.carry import chain, layer, projection
 from dspatch.carry.layer import Draft
 from dspatch.carry.mail import PatchMail
 from dspatch.console import Console
@@ -17,7 +17,6 @@ from dspatch.files import write_atomically
 from dspatch.job import Job
 from dspatch.patchfile import Patch
 from dspatch.series import Series
-from dspatch.stages.importing import check_name, name_of
 
 # Gives the text back as somebody left it, `None` when it is as it was.
 Editor = Callable[[str], str | None]
@@ -39,6 +38,7 @@ class Dropped:
     name: str
     removed: tuple[Path, ...]
     left_out: bool
+    next: str
 
 
 def begin(job: Job, name: str, subject: str, reason: str, upstream: str | None) -> Begun:
@@ -48,8 +48,10 @@ def begin(job: Job, name: str, subject: str, reason: str, upstream: str | None) 
     """
     receipt.require(job, "apply")
     names = [patch.name for patch in series_module.layered(job.id.engine).patches]
-    check_name(name)
-    name_of(PatchMail(subject=subject, body="", diff="", fields=(("Patch", name),)), names)
+    projection.check_name(name)
+    projection.name_of(
+        PatchMail(subject=subject, body="", diff="", fields=(("Patch", name),)), names
+    )
     with job.locked():
         repo = git.Repo(job.tree)
         if repo.resolve(worktree.EDITING) and repo.resolve("HEAD") != repo.resolve(
@@ -138,7 +140,12 @@ def drop(engine: str, name: str, console: Console, *, undo: bool = False) -> Dro
         with draft.tried():
             pass
         draft.write()
-    return Dropped(name=name, removed=removed, left_out=patch.shipped and not undo)
+    return Dropped(
+        name=name,
+        removed=removed,
+        left_out=patch.shipped and not undo,
+        next=f"dspatch apply --engine {engine} --rev REV",
+    )
 
 
 def _leave_out(draft: Draft, name: str, undo: bool) -> None:

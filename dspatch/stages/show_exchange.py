@@ -69,9 +69,9 @@ def imported(done: Imported, console: Console) -> None:
         if one.note:
             console.say(f"  {one.note}")
     for subject in done.upstream:
-        console.say(f"nothing to do for `{subject}`: {done.made_on} has it already")
+        console.say(f"nothing to do for `{subject}`: {done.made_on}, as patched, has it already")
     if done.taken:
-        console.say(f"in {relative(done.folder)}; next: dspatch apply")
+        console.say(f"in {relative(done.folder)}; next: {done.next}")
     console.result(asdict(done))
 
 
@@ -91,7 +91,7 @@ def standing(name: str, tree: Path, console: Console) -> None:
 
 def words_edited(name: str, changed: bool, console: Console) -> None:
     """Whether patch.toml changed."""
-    console.say(f"{name}: changed; next: dspatch apply" if changed else f"{name}: as it was")
+    console.say(f"{name}: changed; apply the series anew" if changed else f"{name}: as it was")
     console.result({"patch": name, "changed": changed})
 
 
@@ -123,5 +123,5 @@ def dropped(done: Dropped, console: Console) -> None:
     if not done.removed:
         state = "is left out of your series" if done.left_out else "is part of your series again"
         console.say(f"{done.name} {state}")
-    console.say("next: dspatch apply")
+    console.say(f"next: {done.next}")
     console.result(asdict(done))

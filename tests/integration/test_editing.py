@@ -13,7 +13,7 @@ from dspatch import errors
 from dspatch.carry import folder
 from tests import killer
 from tests.integration.test_exchange import RUN, files, git
-from tests.integration.test_flow import APPLY, Bench, bench
+from tests.integration.test_flow import APPLY, Bench, bench, repository
 from tests.support import PATCH
 
 __all__ = ["bench"]  # a fixture
@@ -331,3 +331,26 @@ def test_killed_at_any_touch_of_a_refresh_no_edit_is_lost(job: Bench) -> None:
     job.run("patch", "refresh")
     assert files(job.root / "data") == new
     assert json.loads(job.run("status", "--json"))
+
+
+def test_a_fork_s_revision_is_refreshed_under_its_commit(bench: Bench) -> None:
+    fork = bench.root / "fork"
+    repository(fork)
+    (fork / ".gitattributes").write_text("* text=auto eol=crlf\n")
+    (fork / "vllm/crlf.py").write_bytes(b"x = 1\r\ny = 2\r\n")
+    git(fork, "-c", "core.autocrlf=false", "add", ".")
+    git(fork, "commit", "-qm", "on the fork")
+    git(fork, "commit", "-q", "--allow-empty", "-m", "and on")
+    bench.write_series({"cpu-mla": PATCH, "name-it": SECOND})
+    words = ("--rev", "main", "--repo", str(fork), "--base", "v1.0")
+    bench.run("apply", *words)
+    tree = bench.root / "work/jobs/vllm-main-cpu-deepseek/tree"
+    assert git(tree, "status", "--porcelain") == ""
+    # The bytes of the commit lie there, whatever the attributes ask for.
+    assert b"\r" not in (tree / "vllm/platform.py").read_bytes()
+    (tree / "vllm/new.py").write_bytes(b"a = 1\r\nb = 2\n")
+    bench.run("patch", "new", "mine", "--reason", "It is needed")
+    form = next((bench.root / "work/patches/vllm/mine").glob("*.diff"))
+    assert form.name == git(fork, "rev-parse", "HEAD") + ".diff"
+    assert b"+a = 1\r\n+b = 2\n" in form.read_bytes()
+    assert bench.json("patch", "refresh")["patches"] == []

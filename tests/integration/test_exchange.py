@@ -176,7 +176,7 @@ def test_a_plain_diff_becomes_a_patch_that_applies(bench: Bench) -> None:
     assert len(form.split("index ")[1].split("..")[0]) == 40
     again = imported(bench, "fix.diff", "--reason", "Again", "--name", "sparse", code=31)
     assert "there is a patch `sparse` already" in again
-    assert "has it already" in imported(bench, "fix.diff", "--reason", "Again")
+    assert "as patched, has it already" in imported(bench, "fix.diff", "--reason", "Again")
 
 
 def test_standard_input_and_messages_that_say_why(bench: Bench) -> None:
@@ -223,7 +223,11 @@ def test_a_commit_of_a_later_upstream_is_merged_onto_the_pin(bench: Bench) -> No
     text = (bench.tree / "vllm/platform.py").read_text()
     assert '"CPU_FAST"' in text
     assert "# moved" not in text
+    git(folder, "remote", "add", "origin", "git@github.com:vllm-project/vllm.git")
+    shutil.rmtree(bench.root / "work/patches")
+    imported(bench, commit, "--repo", str(folder))
     toml = (bench.root / "work/patches/vllm/take-the-fast-one/patch.toml").read_text()
+    assert 'upstream = "https://github.com/vllm-project/vllm/pull/12"' in toml
     assert 'subject = "[Perf] Take the fast one (#12)"' in toml
     assert 'reason = "It is faster."' in toml
 

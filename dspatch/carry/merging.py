@@ -1,0 +1,113 @@
+"""Changes that came from somewhere put onto a patched tree, one on top of the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dspatch import treefiles
+from dspatch.apply import PatchedTree
+from dspatch.carry import already, projection
+from dspatch.carry.incoming import Incoming
+from dspatch.carry.mail import PatchMail
+from dspatch.checkout import cache_of, checkout
+from dspatch.errors import DspatchError, PatchConflictError
+from dspatch.git import NewCommit, Repo
+from dspatch.pins import lookup
+from dspatch.threeway import Labels, MergeConflictError, Outcome, apply_diff
+from dspatch.treefiles import Files
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merged:
+    """A change as it came onto the pin, on top of those before it: the outcome and its diff."""
+
+    mail: PatchMail
+    outcome: Outcome
+    diff: str
+    commit: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Onto:
+    """A patched tree that changes are put onto, and where the files they were made on may be."""
+
+    tree: PatchedTree
+    came: Incoming
+
+    @property
+    def repo(self) -> Repo:
+        return self.tree.checkout.repo
+
+    def put(self) -> list[Merged]:
+        """All changes in order, but for those that change nothing here."""
+        files = treefiles.of_tree(self.repo, self.tree.tree)
+        fitting: list[tuple[PatchMail, Outcome]] = []
+        for mail in self.came.mails:
+            outcome = self._one(mail, files)
+            if outcome.how != "upstream" and outcome.changes:
+                fitting.append((mail, outcome))
+                files = files.with_changes(outcome.changes)
+        return self._written(fitting)
+
+    def _one(self, mail: PatchMail, files: Files) -> Outcome:
+        where = f"{self.tree.checkout.engine} {self.tree.checkout.rev}"
+        try:
+            return apply_diff(
+                self.repo,
+                mail.diff,
+                files,
+                provide=lambda: self._provide(mail),
+                labels=Labels(ours=where, theirs=mail.subject),
+                settle=lambda: already.outcome(self.repo, mail.diff, files),
+            )
+        except MergeConflictError as error:
+            raise PatchConflictError(
+                f"`{mail.subject}` does not fit {where}, so nothing was imported.",
+                why=error.why,
+                next=self._next(error),
+            ) from None
+
+    def _next(self, error: MergeConflictError) -> str:
+        if any(conflict.kind == "no base" for conflict in error.conflicts):
+            return (
+                "give the commit or the pull request instead of its diff, or --repo with a clone"
+                " that has the files it was made on"
+            )
+        return "make the change by hand in the job's tree, then `dspatch patch new NAME`"
+
+    def _provide(self, mail: PatchMail) -> bool:
+        return self.came.provide(mail.diff, self.repo) or self._provide_release(mail)
+
+    def _provide_release(self, mail: PatchMail) -> bool:
+        """The files of an export: its release, with the patches of the export before this one."""
+        said = projection.made_on(mail)
+        if said is None or said[0] != self.tree.checkout.engine:
+            return False
+        try:
+            base = checkout(lookup.load(*said))
+            files = treefiles.of_tree(base.repo, base.tree)
+            for earlier in self.came.mails[: self.came.mails.index(mail)]:
+                changes = apply_diff(base.repo, earlier.diff, files).changes
+                base.repo.write_blobs([each.data for each in changes.values() if each.data])
+                files = files.with_changes(changes)
+        except DspatchError:
+            return False
+        return True
+
+    def _written(self, fitting: Sequence[tuple[PatchMail, Outcome]]) -> list[Merged]:
+        commits = [
+            NewCommit(
+                message=mail.subject,
+                changes=[outcome.changes[path] for path in sorted(outcome.changes)],
+            )
+            for mail, outcome in fitting
+        ]
+        if not commits:
+            return []
+        with cache_of(self.tree.checkout.engine) as repo:
+            ids = repo.write_commits("refs/importing/patches", self.tree.commit, commits)
+        return [
+            Merged(mail=mail, outcome=outcome, diff=diff, commit=oid)
+            for (mail, outcome), diff, oid in zip(fitting, self.repo.diffs(ids), ids, strict=True)
+        ]
