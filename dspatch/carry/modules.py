@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dspatch.carry.skeleton import skeleton
 
@@ -26,6 +26,8 @@ class Binding:
     value: ast.expr | None = None
     # An item of `value` is bound, not `value`: a loop variable.
     item: bool = False
+    # What another branch binds, where this one imports from what is not there.
+    otherwise: Binding | None = None
 
 
 @dataclass(kw_only=True)
@@ -70,12 +72,13 @@ class ModuleSource:
         spans = self._chunks.get(name)
         if not spans:
             return self._rest.get(name)
-        start, end = spans[-1]
         try:
-            return Binding(node=self._definition(start, end))
+            found = Binding(node=self._definition(*spans[-1]))
         except (SyntaxError, ValueError):  # what looked like a definition stands in a string
             self._chunks, self._rest = {}, _whole(self.source)
             return self._rest.get(name)
+        other = self._rest.get(name)
+        return other if other is not None and _line(other) > _line(found) else found
 
     def _definition(self, start: int, end: int) -> ast.stmt:
         short = skeleton(self.source[start:end])
@@ -106,8 +109,11 @@ class ModuleSource:
             return
         chunks = list(_definitions(self.source))
         try:
-            rest = bindings(ast.parse(_blanked(self.source, chunks)).body)
+            body = ast.parse(_blanked(self.source, chunks)).body
+            rest = bindings(body)
         except (SyntaxError, ValueError):
+            body, rest = [], None
+        if rest is None or _in_strings(self.source, chunks, body):
             chunks, rest = [], _whole(self.source)
         self._chunks = {}
         self._rest = rest
@@ -120,6 +126,23 @@ def _whole(source: bytes) -> dict[str, Binding]:
         return bindings(ast.parse(source).body)
     except (SyntaxError, ValueError):
         return {}
+
+
+def _line(binding: Binding) -> int:
+    return getattr(binding.node, "lineno", 0)
+
+
+def _in_strings(
+    source: bytes, chunks: Sequence[tuple[str, int, int]], body: Sequence[ast.stmt]
+) -> bool:
+    """Whether some of the definitions stand within another statement, which has to be a string."""
+    long = [(s.lineno, s.end_lineno or s.lineno) for s in body if s.end_lineno != s.lineno]
+    at, line = 0, 1
+    for _, start, _ in chunks if long else ():
+        at, line = start, line + source.count(b"\n", at, start)
+        if any(first < line <= last for first, last in long):
+            return True
+    return False
 
 
 def _parsed(source: bytes, start: int, part: bytes) -> ast.Module:
@@ -205,8 +228,15 @@ def _branches(statement: ast.stmt) -> dict[str, Binding]:
         *cases,
         getattr(statement, "finalbody", []),
     ]:
-        found = {**bindings(block), **found}
+        for name, binding in bindings(block).items():
+            first = found.get(name)
+            found[name] = binding if first is None else _with_other(first, binding)
     return found
+
+
+def _with_other(first: Binding, other: Binding) -> Binding:
+    rest = other if first.otherwise is None else _with_other(first.otherwise, other)
+    return replace(first, otherwise=rest)
 
 
 def _targets(target: ast.expr, statement: ast.stmt) -> Iterator[tuple[str, Binding]]:

@@ -127,7 +127,7 @@ class Names:
         binding = source.binding(name)
         self._depth += 1
         try:
-            found = None if binding is None else self._bound(binding, name, Scope(module=module))
+            found = self._bound_or_other(binding, name, Scope(module=module))
             if found is None and binding is None:
                 found = self._starred(source, name)
             if found is None and source.is_package:
@@ -135,6 +135,14 @@ class Names:
             return found
         finally:
             self._depth -= 1
+
+    def _bound_or_other(self, binding: Binding | None, name: str, scope: Scope) -> Value | None:
+        while binding is not None:
+            found = self._bound(binding, name, scope)
+            if found is not None:
+                return found
+            binding = binding.otherwise
+        return None
 
     def _submodule(self, name: str) -> Module | None:
         return Module(name=name) if self.module(name) is not None else None
@@ -177,7 +185,7 @@ class Names:
         if binding is None:
             return None
         if not isinstance(binding.node, ast.arg):
-            return self._bound(binding, name, scope_of(function))
+            return self._bound_or_other(binding, name, scope_of(function))
         return Data(
             kind="parameter",
             binding=binding,
