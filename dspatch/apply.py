@@ -145,6 +145,7 @@ def place_of(
         context=render.Context(traits=facts, variants=variants),
         provide=lambda patch, form: bases.provide(patch, form, checkout.repo),
         base_paths=lambda patch, form: bases.paths(form, checkout.repo),
+        search=lambda word: checkout.repo.grep(checkout.tree, word, "*.py"),
     )
 
 

@@ -10,6 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 from dspatch import diffs, edits, render, threeway
 from dspatch.carry import already, editstate
+from dspatch.carry.parts import Search
 from dspatch.errors import EditError, PatchConflictError
 from dspatch.git import Change, Repo
 from dspatch.patchfile import EditSpec, Form, NewFile, Patch, holds
@@ -24,7 +25,8 @@ class Place:
 
     `revision` is what git calls it where it is no release, only nearest to `rev`.
     `provide` fetches the tree that a form was made on, says whether it could, and is not asked
-    before a merge needs it; `base_paths` are the paths of that tree, where it is at hand.
+    before a merge needs it; `base_paths` are the paths of that tree, where it is at hand; `search` gives
+    the files of the new one that hold a word, for code that moved.
     """
 
     engine: str
@@ -35,6 +37,7 @@ class Place:
     revision: str | None = None
     provide: Callable[[Patch, Form], bool] = lambda patch, form: False
     base_paths: Callable[[Patch, Form], Collection[str]] = lambda patch, form: ()
+    search: Search | None = None
 
 
 def change_of(patch: Patch, files: Files, place: Place) -> Outcome:
@@ -171,7 +174,7 @@ def from_form(patch: Patch, form: Form, files: Files, place: Place) -> Outcome:
         return Outcome(how="upstream", changes={}, note=note)
 
     def settle() -> Outcome | None:
-        return already.outcome(place.repo, form.diff, files)
+        return already.outcome(place.repo, form.diff, files, place.search)
 
     if already.inserts_again(parts, files) and (there := settle()):
         return there
@@ -194,7 +197,9 @@ def from_form(patch: Patch, form: Form, files: Files, place: Place) -> Outcome:
         # By now git may hold the files that the form was made on, and code can be compared.
         if (there := settle()) is not None:
             return there
-        raise already.told(error, already.judge(place.repo, form.diff, files)) from None
+        raise already.told(
+            error, already.judge(place.repo, form.diff, files, place.search)
+        ) from None
 
 
 def _from_forms(patch: Patch, files: Files, place: Place) -> Outcome:

@@ -123,11 +123,11 @@ def _textual(patch: Patch, old: PatchedTree, new: Side, files: Files) -> Tried:
             files,
             base_paths=lambda: repo.entries(old.checkout.tree).keys(),
             labels=labels(patch, old.checkout, new),
-            settle=lambda: already.outcome(repo, diff, files),
+            settle=lambda: already.outcome(repo, diff, files, new.place.search),
         )
     except DspatchError as error:
         if isinstance(error, MergeConflictError):
-            error = already.told(error, already.judge(repo, diff, files))
+            error = already.told(error, already.judge(repo, diff, files, new.place.search))
         return Tried(error=error)
     return Tried(outcome=outcome)
 

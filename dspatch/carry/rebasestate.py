@@ -79,7 +79,11 @@ class State:
 
 def load(job: Job) -> State | None:
     """The rebase of a job, `None` when none is under way. Raises `RebaseStoppedError` for a damaged file."""
-    path = job.folder / FILE
+    return _load(job.folder)
+
+
+def _load(folder: Path) -> State | None:
+    path = folder / FILE
     try:
         return _state(json.loads(path.read_text()))
     except FileNotFoundError:
@@ -103,9 +107,23 @@ def clear(job: Job) -> None:
     (job.folder / FILE).unlink(missing_ok=True)
 
 
-def under_way(work: Path) -> list[Path]:
-    """The folders of the jobs that have a rebase under way."""
-    return sorted(path.parent for path in (work / "jobs").glob(f"*/{FILE}"))
+def refuse(job: Job) -> None:
+    """Raise `RebaseStoppedError` while a rebase has the job's tree."""
+    state = load(job)
+    if state is not None:
+        at = f"; it stopped at {state.patch}" if state.patch else ""
+        raise RebaseStoppedError(
+            f"a rebase onto {state.wanted.onto} is under way in {job.folder}.",
+            why=f"it was started from {state.wanted.rev}{at}",
+            next="dspatch patch rebase --continue, --skip or --abort",
+        )
+
+
+def under_way(work: Path) -> list[tuple[Path, State]]:
+    """The folders of the jobs that have a rebase under way, and how far it is."""
+    found = sorted(path.parent for path in (work / "jobs").glob(f"*/{FILE}"))
+    states = [(folder, _load(folder)) for folder in found]
+    return [(folder, state) for folder, state in states if state is not None]
 
 
 def _state(data: dict[str, Any]) -> State:

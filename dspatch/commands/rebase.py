@@ -101,8 +101,11 @@ def _last_rev() -> str:
 
 def _job(given: dict[str, Any]) -> Job:
     from dspatch import paths
-    from dspatch.commands import words
     from dspatch.stages import rebase as stage
 
-    named = {**given, "rev": given["onto"] or given["rev"]}
-    return stage.job_under_way(words.job(named) if named["rev"] else None, paths.work())
+    return stage.job_under_way(
+        paths.work(),
+        onto=given["onto"] or given["rev"],
+        target=given["target"],
+        variants=given["variants"],
+    )

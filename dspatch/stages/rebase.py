@@ -13,6 +13,7 @@ from dspatch.errors import (
     RebaseStoppedError,
 )
 from dspatch.job import Job
+from dspatch.pins import lookup
 from dspatch.stages import explaining, rebaseturn, rebasework
 from dspatch.stages.apply import Applied
 
@@ -53,8 +54,7 @@ def start(wanted: Wanted, console: Console) -> Rebased:
         state = rebasestate.load(job)
         if state is not None and state.phase == "working" and state.wanted == wanted:
             return _go_on(job, state, console)  # it was cut off
-        if state is not None:
-            raise _under_way(job, state)
+        rebasestate.refuse(job)
         rebaseturn.refuse_edited(job)
         stand = stoppedtree.stand(job.tree)
         before = Stand(pristine=stand[0], commit=stand[1]) if stand else None
@@ -110,26 +110,31 @@ def abort(job: Job) -> State:
     return state
 
 
-def job_under_way(onto: Job | None, work: Path) -> Job:
-    """The job whose rebase is meant: the one named, or the only one under way. Raises `RebaseStoppedError`."""
-    from dspatch.job import JobId
+def job_under_way(work: Path, *, onto: str | None, target: str, variants: tuple[str, ...]) -> Job:
+    """The job whose rebase is meant: the only one under way, or the one that the words name.
 
-    if onto is not None:
-        return onto
+    Raises `RebaseStoppedError`.
+    """
     found = rebasestate.under_way(work)
-    if len(found) != 1:
-        if not found:
-            raise _none_under_way(work)
+    if onto is not None:
+        found = [each for each in found if lookup.same(each[1].wanted.onto, onto)]
+    if len(found) > 1:
+        words = (target, variants)
+        found = [each for each in found if _words(each[1]) == words] or found
+    if not found:
+        raise _none_under_way(work)
+    if len(found) > 1:
         raise RebaseStoppedError(
             "more than one rebase is under way.",
-            why=", ".join(folder.name for folder in found),
+            why=", ".join(folder.name for folder, _ in found),
             next="say which with --onto, --target and --variant",
         )
-    folder = found[0]
-    placeholder = Job(id=JobId(engine="", rev="", target=""), folder=folder)
-    state = rebasestate.load(placeholder)
-    assert state is not None
+    folder, state = found[0]
     return Job(id=rebasework.resolved(state.wanted, state.wanted.onto).job.id, folder=folder)
+
+
+def _words(state: State) -> tuple[str, tuple[str, ...]]:
+    return state.wanted.target, state.wanted.variants
 
 
 # -- one round: compute, then stop or finish ------------------------------------------------------
@@ -172,13 +177,4 @@ def _none_under_way(where: Path) -> RebaseStoppedError:
     return RebaseStoppedError(
         f"no rebase is under way in {where}.",
         next="dspatch patch rebase --engine vllm --rev v0.27.1 --onto v0.32.0",
-    )
-
-
-def _under_way(job: Job, state: State) -> RebaseStoppedError:
-    at = f"; it stopped at {state.patch}" if state.patch else ""
-    return RebaseStoppedError(
-        f"a rebase onto {state.wanted.onto} is under way in {job.folder}.",
-        why=f"it was started from {state.wanted.rev}{at}",
-        next="dspatch patch rebase --continue, --skip or --abort",
     )

@@ -14,7 +14,7 @@ from dspatch.carry.rebasestate import Stand, State, Wanted
 from dspatch.carry.stoppedtree import Sides
 from dspatch.checkout import cache_of
 from dspatch.errors import EditedTreeError, RebaseStoppedError
-from dspatch.files import write_atomically
+from dspatch.files import disk_full_explained, write_atomically
 from dspatch.git import Repo
 from dspatch.job import Job
 from dspatch.stages import apply as apply_stage
@@ -36,7 +36,8 @@ def stop(job: Job, state: State, work: Work, at: Carried) -> None:
     )
     rebasestate.save(job, state)
     _move(job, work.new.checkout.repo, Stand(pristine=work.new.checkout.commit, commit=head))
-    stoppedtree.lay(job.tree, marked, _sides(work, at, head))
+    with disk_full_explained(job.folder):
+        stoppedtree.lay(job.tree, marked, _sides(work, at, head))
     rebasestate.save(job, replace(state, phase="stopped", touched=tuple(sorted(marked))))
 
 

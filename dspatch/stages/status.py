@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dspatch import receipt, worktree
+from dspatch.carry import rebasestate
 from dspatch.files import sha256
 from dspatch.job import Job
 
@@ -32,6 +33,10 @@ def states(job: Job) -> tuple[StageState, ...]:
 def _apply(job: Job, content: dict[str, Any] | None) -> StageState:
     if content is None:
         return StageState(stage="apply", state="not run", detail="")
+    rebase = rebasestate.load(job)
+    if rebase is not None:
+        detail = f"onto {rebase.wanted.onto}, at {rebase.patch}"
+        return StageState(stage="apply", state="rebase under way", detail=detail)
     edited = worktree.edits(job.tree) if worktree.head(job.tree) else ["its tree is gone"]
     if edited:
         return StageState(stage="apply", state="edited", detail=edited[0])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -355,3 +357,91 @@ def test_an_edited_tree_is_left_alone(bench: Bench) -> None:
     for step in ("--skip", "--abort"):
         message = bench.run("patch", "rebase", step, code=errors.EditedTreeError.exit_code)
         assert "mine.py" in message
+
+
+def test_a_job_under_a_rebase_is_not_applied_over_and_status_says_so(bench: Bench) -> None:
+    series = bench.root / "data/patches/vllm/series"
+    moved = [bench.root / "data/patches/vllm" / name for name in ("loads", "uses")]
+    series.write_text("free\n")
+    for folder in moved:
+        folder.rename(bench.root / folder.name)
+    bench.run("apply", "--rev", "v3.0")
+    patches(bench)
+    stopped(bench, *REBASE)
+    states = bench.json("status")["vllm-3.0-cpu-deepseek"]
+    assert states[0]["state"] == "rebase under way"
+    assert states[0]["detail"] == "onto v3.0, at loads"
+    (bench.root / "data/patches/vllm/series").write_text("")
+    shutil.rmtree(bench.root / "data/patches/vllm/loads")
+    shutil.rmtree(bench.root / "data/patches/vllm/uses")
+    shutil.rmtree(bench.root / "data/patches/vllm/free")
+    message = bench.run("apply", "--rev", "v3.0", "--discard-edits", code=STOPPED)
+    assert "a rebase onto v3.0 is under way" in message
+
+
+def test_a_file_that_upstream_deleted(bench: Bench) -> None:
+    release(bench, "4.0", {"vllm/model.py": None})
+    words = ("patch", "rebase", "--rev", "v1.0", "--onto", "v4.0")
+    found = stopped(bench, *words)
+    (reason,) = rows(found)["loads"]["reasons"]
+    assert (reason["gone"], reason["since"]) == (True, "v4.0")
+    job = tree(bench, "4.0")
+    assert git(job, "status", "--porcelain") == "DU vllm/model.py\n"
+    git(job, "rm", "-q", "vllm/model.py")
+    assert "nothing is left of loads" in bench.run("patch", "rebase", "--continue", code=STOPPED)
+    done = bench.json("patch", "rebase", "--skip")
+    assert rows(done)["uses"]["status"] == "waits"
+    assert not (job / "vllm/model.py").exists()
+
+
+def test_a_file_that_upstream_renamed_is_followed_by_the_merge(bench: Bench) -> None:
+    release(bench, "4.0", {"vllm/model.py": None, "vllm/core/model_base.py": "# moved\n" + MODEL})
+    done = bench.json("patch", "rebase", "--rev", "v1.0", "--onto", "v4.0")
+    assert rows(done)["loads"]["how"] == "merged"
+    assert "data.float()" in (tree(bench, "4.0") / "vllm/core/model_base.py").read_text()
+    assert not (tree(bench, "4.0") / "vllm/model.py").exists()
+
+
+def test_code_that_upstream_took_over_in_a_file_of_another_name(bench: Bench) -> None:
+    moved = '"""Loads."""\n\nimport math\n\n\n' + LOADS_AND_HELPS[LOADS_AND_HELPS.index("class") :]
+    release(bench, "4.0", {"vllm/model.py": "import math\n", "vllm/core.py": moved})
+    row = bench.json("apply", "--rev", "v4.0")["series"][0]
+    assert row["status"] == "upstream"
+    assert "`Model.load` in vllm/core.py" in row["why"]
+
+
+def test_several_rebases_at_once_are_told_apart(bench: Bench) -> None:
+    stopped(bench, *REBASE)
+    stopped(bench, *REBASE, "--variant", "deepseek-v3")
+    message = bench.run("patch", "rebase", "--abort", "--variant", "deepseek-v2", code=STOPPED)
+    assert "more than one rebase is under way" in message
+    bench.run("patch", "rebase", "--abort", "--variant", "deepseek-v3")
+    bench.run("patch", "rebase", "--abort")
+    assert not tree(bench).exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
+@pytest.mark.parametrize("filled", [10_000, 40_000, 80_000, 110_000])
+def test_a_full_disk_is_named_and_the_rebase_goes_on_with_room(filled: int, bench: Bench) -> None:
+    disk = bench.root / "disk"
+    disk.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(disk)]
+    if subprocess.run(words, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this sandbox mounts no disk")
+    try:
+        moved = {"DSPATCH_WORK": str(disk / "work")}
+        (disk / "filler").write_bytes(bytes(filled))
+        full = errors.DiskFullError.exit_code
+        with bench.start(*REBASE, **moved) as process:
+            out, err = process.communicate()
+        assert process.returncode in (full, STOPPED), err + out
+        assert "Traceback" not in err
+        (disk / "filler").unlink()
+        subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
+        bench.run(*REBASE, code=STOPPED, **moved)
+        job = disk / "work/jobs/vllm-3.0-cpu-deepseek/tree"
+        assert git(job, "status", "--porcelain") == "UU vllm/model.py\n"
+        bench.run("patch", "rebase", "--abort", **moved)
+        assert not job.exists()
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
