@@ -133,7 +133,8 @@ def layered(engine: str, *, at: Callable[[Path], Path] = lambda path: path) -> S
     Raises `PatchFormatError`, and `UnknownEngineError` when neither has the engine.
     """
     # A change of the patches that was cut off is finished before they are read.
-    finish(paths.own_patches() / engine)
+    for place in (paths.data("patches"), paths.own_patches()):
+        finish(place / engine)
     shipped, own = at(paths.data("patches") / engine), at(paths.own_patches() / engine)
     layers = []
     if (shipped / "series").is_file():

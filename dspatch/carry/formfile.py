@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from dspatch import paths
 from dspatch.carry import folder
-from dspatch.files import write_atomically
 from dspatch.patchfile import FORM_SUFFIX, Patch
 
 
@@ -24,19 +22,19 @@ def path(patch: Patch, engine: str, made_on: str) -> Path:
 
 
 def write(forms: Mapping[Path, bytes]) -> None:
-    """Write forms, each in one step. Raises `LockedError` while another process changes the patches."""
-    for file, data in forms.items():
-        with folder.editing(file.parent.parent):
-            write_atomically(file, data)
+    """Write forms, those of one folder of patches all or none.
+
+    Raises `LockedError` while another process changes the patches.
+    """
+    _change(forms)
 
 
 def restore(old: Mapping[Path, bytes | None]) -> None:
     """Put files back to what they held; `None` removes one, and its folder with the last one."""
-    for file, data in old.items():
-        with folder.editing(file.parent.parent):
-            if data is not None:
-                write_atomically(file, data)
-                continue
-            file.unlink(missing_ok=True)
-            with suppress(OSError):
-                file.parent.rmdir()
+    _change(old)
+
+
+def _change(files: Mapping[Path, bytes | None]) -> None:
+    for home in sorted({file.parent.parent for file in files}):
+        with folder.editing(home):
+            folder.change(home, {f: data for f, data in files.items() if f.parent.parent == home})
