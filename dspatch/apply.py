@@ -18,6 +18,7 @@ from dspatch.errors import DspatchError, PatchConflictError, TemplateError
 from dspatch.files import write_atomically
 from dspatch.git import NewCommit, Repo
 from dspatch.onto import Place
+from dspatch.pins.lookup import same
 from dspatch.series import Patch, Planned, Series, digest_of
 from dspatch.threeway import How, MergeConflictError
 from dspatch.traits import Traits
@@ -261,8 +262,18 @@ def _conflict(
     return PatchConflictError(
         f"{checkout.title}: {names} cannot be applied, so nothing was.",
         why=details + others,
-        next=f"dspatch patch show {errors[0][0].name}" + _other_source(checkout, errors),
+        next=_explained_by(checkout, errors[0][0]) + _other_source(checkout, errors),
     )
+
+
+def _explained_by(checkout: Checkout, patch: Patch) -> str:
+    """The command that explains a conflict, from a revision where the patch is known to apply."""
+    made_on = [patch.written_for] if patch.written_for else [form.made_on for form in patch.forms]
+    others = [rev for rev in made_on if rev and not same(rev, checkout.rev) and len(rev) < 40]
+    if not others:
+        return f"dspatch patch show {patch.name}"
+    job = f"--engine {checkout.engine} --rev {others[-1]} --onto {checkout.rev}"
+    return f"dspatch patch rebase {job} --dry-run"
 
 
 def _other_source(checkout: Checkout, errors: Sequence[tuple[Patch, DspatchError]]) -> str:

@@ -173,7 +173,7 @@ def _chosen(patch: Patch, textual: Tried, semantic: Tried, applied: Tried, files
         semantic=semantic,
         difference=_difference(textual, semantic, files),
         outcome=outcome,
-        record=applied.outcome is None and outcome.how != "upstream",
+        record=applied.outcome is None,
         before=files,
     )
 

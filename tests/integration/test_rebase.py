@@ -247,6 +247,25 @@ def test_text_that_merges_where_edits_fail_is_recorded(bench: Bench) -> None:
     assert bench.json("apply", "--rev", "v4.0")["tree"] == done["tree"]
 
 
+def test_lines_that_an_edit_takes_away_and_upstream_has_taken_away(bench: Bench) -> None:
+    """Of such an edit nothing can be found; its diff has the lines around it."""
+    folder = bench.root / "data/patches/vllm/free"
+    (folder / "v1.0.diff").unlink()
+    edit = '[[edit]]\nfile = "vllm/free.py"\nverb = "replace"\nfind = "three = 3"\ntext = ""\n'
+    (folder / "patch.toml").write_text((folder / "patch.toml").read_text() + edit)
+    (folder.parent / "series").write_text("free\n")
+    for name in ("loads", "uses"):
+        shutil.rmtree(folder.parent / name)
+    release(bench, "4.0", {"vllm/free.py": "zero = 0\n" + FREE.replace("three = 3\n", "")})
+    bench.run("apply", "--rev", "v4.0", code=errors.PatchConflictError.exit_code)
+    done = bench.json("patch", "rebase", "--rev", "v1.0", "--onto", "v4.0")
+    assert rows(done)["free"]["status"] == "upstream"
+    assert "it reverse-applies, 1 of 1 hunks upstream" in rows(done)["free"]["why"]
+    assert form(bench, "free", "v4.0").read_bytes() == b""
+    (row,) = bench.json("apply", "--rev", "v4.0")["series"]
+    assert row["status"] == "upstream"
+
+
 def test_text_and_edits_are_compared(bench: Bench) -> None:
     folder = bench.root / "data/patches/vllm/free"
     (folder / "v1.0.diff").unlink()
@@ -325,6 +344,12 @@ def test_a_change_that_upstream_made_and_moved_since_is_known_by_its_patch_id(be
     assert form(bench, "free", commit).read_text() == ""
     replay = bench.json("apply", "--rev", "main", "--repo", str(clone), "--base", "v3.0")
     assert replay["tree"] == done["tree"]
+
+
+def test_apply_names_the_rebase_that_explains_its_conflict(bench: Bench) -> None:
+    code = errors.PatchConflictError.exit_code
+    message = bench.run("apply", "--rev", "v3.0", code=code)
+    assert "dspatch patch rebase --engine vllm --rev v1.0 --onto v3.0 --dry-run" in message
 
 
 def test_a_release_without_a_pin_is_the_usual_error(bench: Bench) -> None:
@@ -445,3 +470,12 @@ def test_a_full_disk_is_named_and_the_rebase_goes_on_with_room(filled: int, benc
         assert not job.exists()
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_damaged_state_is_told(bench: Bench) -> None:
+    stopped(bench, *REBASE)
+    path = tree(bench).parent / "rebase.json"
+    for text in ("{", "[]", '{"wanted": {}}'):
+        path.write_text(text)
+        for words in (("patch", "rebase", "--continue"), REBASE):
+            assert "rebase.json cannot be read" in bench.run(*words, code=STOPPED)
