@@ -44,7 +44,10 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--fail-on", type=click.Choice(SEVERITIES), metavar="SEVERITY",
     help=f"Exit with 61 on a finding as grave, or graver: {', '.join(SEVERITIES)}.",
 )  # fmt: skip
-@click.option("--fail-on-unknown", is_flag=True, help="With --fail-on: unknown counts as found.")
+@click.option(
+    "--strict", is_flag=True, help="With --fail-on: what is conditional or unknown counts, too."
+)
+@click.option("--details", is_flag=True, help="Show conditional findings in full, too.")
 @click.option("--sarif", type=_FILE, metavar="FILE", help="Write the result as SARIF 2.1.0.")
 @click.option("--explain", metavar="ID", help="Explain one finding, and nothing else.")
 @click.option("--all-releases", is_flag=True, help="Every release: which has what.")
@@ -85,7 +88,8 @@ def _one(
     console: Console,
     *,
     fail_on: Any,
-    fail_on_unknown: bool,
+    strict: bool,
+    details: bool,
     sarif: Path | None,
     **given: Any,
 ) -> None:
@@ -103,8 +107,8 @@ def _one(
     done = stage.run(place, user, console, checkpoint=checkpoint)
     if sarif is not None:
         write_atomically(sarif, (json.dumps(form.log(done), indent=2) + "\n").encode())
-    show.audited(done, console)
-    stage.check(done, fail_on, unknown_too=fail_on_unknown)
+    show.audited(done, console, details=details)
+    stage.check(done, fail_on, strict=strict)
 
 
 def _history(console: Console, **given: Any) -> None:

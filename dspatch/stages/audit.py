@@ -245,18 +245,19 @@ def _target(finding: Finding, user: User) -> str | None:
     return named[0] if len(named) == 1 else None
 
 
-def check(done: Audited, fail_on: Severity | None, *, unknown_too: bool = False) -> None:
-    """Raise `AuditError` when a finding is as grave as `fail_on`, or, if so asked, unknown."""
+def check(done: Audited, fail_on: Severity | None, *, strict: bool = False) -> None:
+    """Raise `AuditError` when a finding is as grave as `fail_on`.
+
+    One that holds under a condition which the user did not name, or is unknown, counts when `strict`.
+    """
     if fail_on is None:
         return
     grave = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
-    caught = [(each.finding.id, each.finding.severity) for each in done.has]
-    caught += [(each.title, each.severity) for each in done.faults]
-    caught = [(name, severity) for name, severity in caught if severity in grave]
-    told = [f"{name} ({severity})" for name, severity in caught]
-    if unknown_too:
-        undecided = [each.finding for each in done.unknown if each.finding.severity in grave]
-        told += [f"{each.id} ({each.severity}, unknown)" for each in undecided]
+    told = [f"{each.title} ({each.severity})" for each in done.faults if each.severity in grave]
+    for each in (*done.has, *done.unknown):
+        doubts = [*each.when, *(["unknown"] if each.answer.state == "unknown" else [])]
+        if each.finding.severity in grave and (strict or not doubts):
+            told.append(f"{each.finding.id} ({', '.join([each.finding.severity, *doubts])})")
     if told:
         raise AuditError(
             f"{len(told)} findings are as grave as `{fail_on}`, or graver.",

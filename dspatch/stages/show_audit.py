@@ -23,23 +23,22 @@ _WIDTH = 10  # of the longest severity
 _SHOWN = 3  # places of evidence; --json has all
 
 
-def audited(done: Audited, console: Console) -> None:
-    """Every finding that the source has or may have, the gravest first, and what helps."""
+def audited(done: Audited, console: Console, *, details: bool = False) -> None:
+    """Every finding that the source has or may have, the gravest first, and what helps.
+
+    Those that hold under a condition which the user did not name are a line each, unless `details`.
+    """
     console.say(f"{subject(done)}: {counts(done)}")
     for fault in done.faults:
-        console.say("")
-        _say(
-            fault.severity,
-            fault.title,
-            [("id", "checkpoint"), ("seen in", fault.evidence)],
-            console,
-        )
+        lines = [("id", "checkpoint"), ("seen in", fault.evidence)]
+        _block(fault.severity, fault.title, lines, console)
     for found in done.has:
-        console.say("")
-        _say(found.finding.severity, found.finding.title, _lines(found), console)
+        if details or not found.when:
+            _block(found.finding.severity, found.finding.title, _lines(found, done), console)
     for found in done.unknown:
-        console.say("")
-        _say("unknown", found.finding.title, _lines(found), console)
+        _block("unknown", found.finding.title, _lines(found, done), console)
+    if not details:
+        _conditional([found for found in done.has if found.when], console)
     _notes(done, console)
     console.result(as_dict(done))
 
@@ -53,24 +52,56 @@ def subject(done: Audited) -> str:
 
 
 def counts(done: Audited) -> str:
-    """How many findings of each severity."""
-    severities = [found.finding.severity for found in done.has]
+    """How many findings of each severity, and how many more under conditions."""
+    severities = [found.finding.severity for found in done.has if not found.when]
     severities += [fault.severity for fault in done.faults]
     told = [f"{severities.count(each)} {each}" for each in SEVERITIES if each in severities]
     told += [f"{len(done.unknown)} unknown"] if done.unknown else []
+    more = sum(bool(found.when) for found in done.has)
+    told += [f"{more} under conditions"] if more else []
     return ", ".join(told) or "nothing that is known"
 
 
-def _say(severity: str, title: str, lines: Sequence[tuple[str, str]], console: Console) -> None:
-    mark = click.style(severity.ljust(_WIDTH), fg=_COLOURS[severity], bold=True)
-    console.say(f"{mark}  {title}")
+def _block(severity: str, title: str, lines: Sequence[tuple[str, str]], console: Console) -> None:
+    console.say("")
+    console.say(f"{_mark(severity)}  {title}")
     for label, text in lines:
         console.say(f"{'':{_WIDTH}}  {label:<9} {text}")
 
 
-def _lines(found: Found) -> list[tuple[str, str]]:
+def _mark(severity: str) -> str:
+    return click.style(severity.ljust(_WIDTH), fg=_COLOURS[severity], bold=True)
+
+
+def _conditional(found: Sequence[Found], console: Console) -> None:
+    """One line a finding: what must be so, what happens, since when it is good, and whether a patch helps."""
+    if not found:
+        return
+    console.say("")
+    console.say(
+        "Under a condition (--details shows these in full; --target, --gpu and the command decide):"
+    )
+    console.table(
+        ("SEVERITY", "WHEN", "ID", "GOOD FROM", "PATCH", ""),
+        [
+            (
+                each.finding.severity,
+                "; ".join(each.when),
+                each.finding.id,
+                _first_good(each),
+                (each.finding.fix or "") if each.command else "",
+                each.finding.title,
+            )
+            for each in found
+        ],
+    )
+
+
+def _lines(found: Found, done: Audited) -> list[tuple[str, str]]:
     finding = found.finding
     lines = [("id", finding.id)]
+    if len(found.models) < len(done.models):
+        lines.append(("models", ", ".join(found.models)))
     if found.when:
         lines.append(("when", "; ".join(found.when)))
     lines += [("seen in", str(place)) for place in found.answer.evidence[:_SHOWN]]

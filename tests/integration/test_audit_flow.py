@@ -52,37 +52,62 @@ def states(done: dict[str, Any]) -> dict[str, str]:
     return {each["id"]: each["state"] for each in done["findings"]}
 
 
+TABLE = """
+    vllm 0.9.0 (release), deepseek-v3 on cpu: 1 crash, 1 missing
+
+    crash       The CPU platform refuses latent attention
+                id        vllm-cpu-refused
+                seen in   vllm/cpu.py:5 CpuPlatform.backend raise NotImplementedError("no latent attention")
+                upstream  https://example.org/pull/1
+                good from not recorded
+                instead   VLLM_MLA_DISABLE=1
+
+    missing     DeepSeek-V3 is not served
+                id        vllm-v3-absent
+                seen in   vllm/models.py:1 MODELS lists no `DeepseekV3ForCausalLM`
+                good from not recorded
+
+    0 findings it has not, 1 that do not concern this model and place
+"""
+CONDITIONAL = """
+    vllm 0.11.0 (release), deepseek-v2-lite: 1 unknown
+
+    unknown     A kernel computes offsets in int32
+                id        vllm-kernel-int32
+                when      on sm80; with --kv-cache-dtype fp8
+                unknown   csrc/kernel.cu lies beyond what was read
+                good from no release yet
+
+    1 findings it has not, 1 that do not concern this model and place
+    --native reads the sdist, too, and with it what lies beyond a wheel
+"""
+
+
 def test_the_table_of_a_release(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run("--rev", "v0.9.0", "--variant", "deepseek-v3", capsys=capsys)
+    words = ("--rev", "v0.9.0", "--variant", "deepseek-v3", "--target", "cpu")
+    code, out, err = run(*words, capsys=capsys)
     assert code == 0
-    assert out == dedent(
-        """
-        vllm 0.9.0 (release), deepseek-v3: 1 crash, 1 missing, 1 unknown
-
-        crash       The CPU platform refuses latent attention
-                    id        vllm-cpu-refused
-                    when      on cpu
-                    seen in   vllm/cpu.py:5 CpuPlatform.backend raise NotImplementedError("no latent attention")
-                    upstream  https://example.org/pull/1
-                    good from not recorded
-                    instead   VLLM_MLA_DISABLE=1
-
-        missing     DeepSeek-V3 is not served
-                    id        vllm-v3-absent
-                    seen in   vllm/models.py:1 MODELS lists no `DeepseekV3ForCausalLM`
-                    good from not recorded
-
-        unknown     A kernel computes offsets in int32
-                    id        vllm-kernel-int32
-                    when      on sm80; with --kv-cache-dtype fp8
-                    unknown   csrc/kernel.cu lies beyond what was read
-                    good from not recorded
-
-        0 findings it has not, 0 that do not concern this model and place
-        --native reads the sdist, too, and with it what lies beyond a wheel
-        """
-    )
+    assert out == dedent(TABLE)
     assert "0.00 MB in" in err
+
+
+def test_the_table_of_what_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    run("--write-ranges", capsys=capsys)
+    _, out, _ = run("--rev", "v0.11.0", "--variant", "deepseek-v2-lite", capsys=capsys)
+    assert out == dedent(CONDITIONAL)
+
+
+def test_what_needs_a_condition_is_a_line_unless_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run("--write-ranges", capsys=capsys)
+    words = ("--rev", "v0.9.0", "--variant", "deepseek-v2-lite")
+    _, out, _ = run(*words, capsys=capsys)
+    assert out.startswith("vllm 0.9.0 (release), deepseek-v2-lite: 1 unknown, 1 under conditions\n")
+    assert "crash     on cpu  vllm-cpu-refused  0.11.0            The CPU platform refuses" in out
+    _, out, _ = run(*words, "--details", capsys=capsys)
+    assert "crash       The CPU platform refuses latent attention" in out
+    assert "when      on cpu" in out
 
 
 def test_only_what_concerns_the_user_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +145,7 @@ def test_few_bytes_are_read_and_none_the_second_time(capsys: pytest.CaptureFixtu
 def test_the_exit_code_follows_the_threshold(
     threshold: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--rev", "v0.10.0", "--fail-on", threshold)
+    words = ("--rev", "v0.10.0", "--target", "cpu", "--fail-on", threshold)
     got, out, err = run(*words, capsys=capsys)
     assert got == code
     assert ("vllm-cpu-refused (crash)" in err) == (code == 61)
@@ -130,12 +155,13 @@ def test_the_exit_code_follows_the_threshold(
     assert json.loads(out)["version"] == "0.10.0"
 
 
-def test_unknown_fails_only_when_asked_to(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--rev", "v0.11.0", "--fail-on", "wrong")
+def test_what_is_in_doubt_fails_only_when_asked_to(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--rev", "v0.10.0", "--fail-on", "crash")
     assert run(*words, capsys=capsys)[0] == 0
-    code, _, err = run(*words, "--fail-on-unknown", capsys=capsys)
+    code, _, err = run(*words, "--strict", capsys=capsys)
     assert code == 61
-    assert "vllm-kernel-int32 (wrong, unknown)" in err
+    assert "vllm-cpu-refused (crash, on cpu)" in err
+    assert "vllm-kernel-int32 (wrong, on sm80, with --kv-cache-dtype fp8, unknown)" in err
 
 
 def test_a_revision_that_is_no_release_is_offered_from_git(
