@@ -32,6 +32,11 @@ class Draft:
         """The folder of the user's own patches."""
         return paths.own_patches() / self.engine
 
+    def home(self, patch: Patch) -> Path:
+        """The real folder of a patch that was read from a copy."""
+        root = paths.data("patches") if patch.shipped else paths.own_patches()
+        return root / self.engine / patch.name
+
     def read(self, path: Path) -> bytes | None:
         """A file as the draft leaves it."""
         if path in self.changes:

@@ -39,9 +39,14 @@ def as_mail(patch: Patch, diff: str, *, engine: str, made_on: str) -> PatchMail:
     return PatchMail(subject=patch.subject, body=patch.reason, fields=tuple(fields), diff=diff)
 
 
-def as_table(mail: PatchMail) -> dict[str, Any]:
-    """The keys of patch.toml that a mail says; what it does not say takes the widest meaning."""
+def as_table(mail: PatchMail, *, written_for: str | None = None) -> dict[str, Any]:
+    """The keys of patch.toml that a mail says; what it does not say takes the widest meaning.
+
+    `written_for` is the pin that a patch is taken to be written for which came without our fields.
+    """
     said = _applies_to(mail)
+    if mail.get("Applies-to"):
+        written_for = None
     table: dict[str, Any] = {
         "subject": mail.subject,
         "reason": mail.body,
@@ -53,7 +58,7 @@ def as_table(mail: PatchMail) -> dict[str, Any]:
         "needs": said.get("needs"),
         "families": said.get("families"),
         "reference-ops": [op for op in mail.get("Reference-ops").split(", ") if op],
-        "written-for": mail.get("Written-for"),
+        "written-for": mail.get("Written-for") or written_for,
         "fuzz": _from_json(mail, mail.get("Fuzz") or "null"),
         "waive": [_from_json(mail, value) for name, value in mail.fields if name == "Waive"],
     }
@@ -86,8 +91,10 @@ def _block(text: str, *, literal: bool = True) -> Any:
     """Several lines, literally where that is wished and can be."""
     special = "'''" in text or re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text)
     quoted = tomlkit.string(text, literal=literal and not special, multiline=True).as_string()
-    # A newline right behind the opening quotes is no part of the string.
-    return tomlkit.value(f"{quoted[:3]}\n{quoted[3:]}")
+    # A newline right behind the opening quotes is no part of the string; tomlkit puts one where the
+    # text starts with its own.
+    start = quoted[:3] if text.startswith("\n") else f"{quoted[:3]}\n"
+    return tomlkit.value(start + quoted[3:])
 
 
 def updated(

@@ -120,7 +120,8 @@ def _new(tree: EditedTree, draft: Draft, part: Part, names: Sequence[str], ask: 
     reason = text(head.body) or ask(head.subject)
     mail = PatchMail(subject=head.subject, body=reason, fields=head.fields, diff="")
     name = projection.name_of(mail, names)
-    toml = projection.toml(projection.as_table(mail))
+    written_for = tree.made_on if tree.made_on == tree.patched.checkout.rev else None
+    toml = projection.toml(projection.as_table(mail, written_for=written_for))
     form = f"{tree.made_on}.diff"
     draft.add(name, {"patch.toml": toml, form: _diff(tree.repo, part)})
     return Renewed(name=name, new=True, form=draft.own / name / form)

@@ -37,8 +37,23 @@ class _Change:
 
 
 def template_of(repo: Repo, template: bytes, rendered: bytes, wanted: bytes) -> bytes | None:
-    """The template with the change from `rendered` to `wanted`, `None` where they meet."""
-    return repo.merge_files(base=rendered, ours=template, theirs=wanted)
+    """The template with the change from `rendered` to `wanted`, `None` where it computes those lines."""
+    merged = repo.merge_files(base=rendered, ours=template, theirs=wanted)
+    return _by_lines(template, rendered, wanted) if merged is None else merged
+
+
+def _by_lines(template: bytes, rendered: bytes, wanted: bytes) -> bytes | None:
+    """The same line by line: a merge gives up where a computed line stands right beside a changed one."""
+    for change in reversed(list(_changes(rendered, wanted))):
+        old, start, end = rendered[change.start : change.end], change.start, change.end
+        if not old:  # put in: between the line before and what follows it
+            start = rendered.rfind(b"\n", 0, max(start - 1, 0)) + 1
+            old = rendered[start : change.start]
+        new = rendered[start : change.start] + change.data + rendered[change.end : end]
+        if not old or template.count(old) != 1:
+            return None
+        template = template.replace(old, new)
+    return template
 
 
 def edit_texts(

@@ -9,10 +9,10 @@ from typing import Any
 from dspatch import apply, git, receipt, worktree
 from dspatch import series as series_module
 from dspatch.apply import PatchedTree
-from dspatch.carry import editedtree, layer, renewal
+from dspatch.carry import editedtree, goldens, layer, renewal
 from dspatch.carry.chain import Part
 from dspatch.carry.editedtree import EditedTree
-from dspatch.carry.layer import Draft
+from dspatch.carry.recording import record_uses
 from dspatch.carry.renewal import Ask, Renewed
 from dspatch.checkout import Checkout
 from dspatch.console import Console
@@ -28,13 +28,15 @@ from dspatch.stages.request import Request, Resolved
 class Refreshed:
     """What a refresh did; `moved` says that the tree stands at the new series.
 
-    `saved` is the commit that keeps what somebody made, as it was.
+    `saved` is the commit that keeps what somebody made, as it was; `lint` that the goldens of a
+    changed patch are to be made anew.
     """
 
     job: Job
     patches: tuple[Renewed, ...]
     moved: bool
     saved: str
+    lint: bool
 
 
 def refresh(job: Job, console: Console, ask: Ask, *, into: str | None = None) -> Refreshed:
@@ -61,10 +63,15 @@ def refresh(job: Job, console: Console, ask: Ask, *, into: str | None = None) ->
         )
         if draft.changes:
             say("applying the new series")
-            _check(tree, draft, parts, resolved)
+            with draft.tried() as changed:
+                after = _applied(changed, resolved, found)
+                _check(tree, after, parts)
+                record_uses(draft, [one.name for one in renewed], changed, after)
             draft.write()
     moved = _settle(tree, request, console)
-    return Refreshed(job=job, patches=renewed, moved=moved, saved=saved)
+    golden = [draft.home(series.patch(one.name)) / goldens.FOLDER for one in renewed if not one.new]
+    lint = any(folder.is_dir() for folder in golden)
+    return Refreshed(job=job, patches=renewed, moved=moved, saved=saved, lint=lint)
 
 
 def request_of(content: Mapping[str, Any]) -> Request:
@@ -78,10 +85,8 @@ def _applied(series: Series, resolved: Resolved, found: Checkout) -> PatchedTree
     return apply.apply_series(series, found, target=target, variants=resolved.variants)
 
 
-def _check(tree: EditedTree, draft: Draft, parts: Sequence[Part], resolved: Resolved) -> None:
+def _check(tree: EditedTree, after: PatchedTree, parts: Sequence[Part]) -> None:
     """Raise unless the new series gives the tree that stands there, patch by patch."""
-    with draft.tried() as series:
-        after = _applied(series, resolved, tree.patched.checkout)
     trees = editedtree.trees_of(after)
     wrong = [part.name for part in parts if part.name in trees and trees[part.name] != part.after]
     if wrong or (not tree.at and after.tree != tree.work):

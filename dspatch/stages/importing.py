@@ -12,6 +12,7 @@ from dspatch.carry import incoming, layer, projection
 from dspatch.carry.layer import Draft
 from dspatch.carry.mail import PatchMail
 from dspatch.carry.merging import Merged, Onto
+from dspatch.carry.recording import record_uses
 from dspatch.checkout import Checkout
 from dspatch.console import Console
 from dspatch.errors import PatchConflictError, PatchFormatError
@@ -76,10 +77,12 @@ def run(
                 projection.name_of(came.mails[0], [patch.name for patch in series.patches])
             tree = _applied(series, resolved, found)
             merged = Onto(tree=tree, came=came).put()
-            taken = _add(draft, series, merged, revision_of(resolved, found))
+            taken = _add(draft, series, merged, resolved, revision_of(resolved, found))
         if taken:
             with draft.tried() as series:
-                _check(_applied(series, resolved, found), merged, series)
+                tree = _applied(series, resolved, found)
+                _check(tree, merged, series)
+                record_uses(draft, [one.name for one in taken], series, tree)
             draft.write()
     new = [one.mail for one in merged]
     return Imported(
@@ -125,14 +128,17 @@ def _completed(mails: Sequence[PatchMail], said: Said, ask: Ask) -> tuple[PatchM
     )
 
 
-def _add(draft: Draft, series: Series, merged: Sequence[Merged], made_on: str) -> tuple[Taken, ...]:
+def _add(
+    draft: Draft, series: Series, merged: Sequence[Merged], resolved: Resolved, made_on: str
+) -> tuple[Taken, ...]:
     names = [patch.name for patch in series.patches]
     taken = []
     for one in merged:
         name = projection.name_of(one.mail, names)
         names.append(name)
         form = one.diff.encode("utf-8", "surrogateescape")
-        toml = projection.toml(projection.as_table(one.mail))
+        written_for = made_on if resolved.revision is None else None
+        toml = projection.toml(projection.as_table(one.mail, written_for=written_for))
         draft.add(name, {"patch.toml": toml, f"{made_on}.diff": form})
         paths = tuple(sorted(one.outcome.changes))
         taken.append(

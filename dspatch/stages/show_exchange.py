@@ -111,6 +111,8 @@ def refreshed(done: Refreshed, console: Console) -> None:
             )
     if not done.patches:
         console.say("nothing to take in")
+    if done.lint:
+        console.note("dspatch patch lint --write brings the goldens up to date")
     if not done.moved:
         console.note("the tree was edited meanwhile and is left as it is; run it again")
     console.result({**asdict(done), "job": str(done.job.id), "path": done.job.tree})
