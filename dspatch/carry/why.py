@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,6 +12,8 @@ from pathlib import PurePosixPath
 from dspatch.errors import DspatchError
 from dspatch.git import Repo
 
+# How a commit that dspatch wrote names its patch.
+_NAMED = re.compile(r"^Patch: (\S+)$", re.MULTILINE)
 # What git blame calls lines of a work tree that no commit has.
 _NOT_COMMITTED = "0" * 40
 
@@ -39,14 +42,26 @@ def origins(history: History, path: str) -> tuple[Origin, ...]:
     """The lines of a file, grouped by where they come from. The file must be there."""
     revisions = [f"^{history.base}", *([history.head] if history.head else [])]
     commits = history.repo.blame(revisions, path)
-    sources = [_source(commit, history.patches) for commit in commits]
-    return tuple(_grouped(sources))
+    sources = {commit: _source(commit, history) for commit in set(commits)}
+    return tuple(_grouped([sources[commit] for commit in commits]))
 
 
-def _source(commit: str, patches: Mapping[str, str]) -> tuple[str, str]:
-    if commit in patches:
-        return "patch", patches[commit]
-    return ("edited" if commit == _NOT_COMMITTED else "upstream"), ""
+def all_edited(text: bytes) -> tuple[Origin, ...]:
+    """The lines of a file that git does not know."""
+    lines = len(text.splitlines())
+    return (Origin(first=1, last=lines, source="edited"),) if lines else ()
+
+
+def _source(commit: str, history: History) -> tuple[str, str]:
+    if commit in history.patches:
+        return "patch", history.patches[commit]
+    if commit == history.base:
+        return "upstream", ""
+    if commit == _NOT_COMMITTED:
+        return "edited", ""
+    # Somebody's commit in the work tree: one of ours amended, or one of his own.
+    named = _NAMED.search(history.repo.run("log", "-1", "--format=%B", commit))
+    return ("patch", named[1]) if named else ("edited", "")
 
 
 def _grouped(sources: Sequence[tuple[str, str]]) -> Iterator[Origin]:

@@ -10,7 +10,6 @@ from dspatch import receipt
 from dspatch.carry import rangediff, why
 from dspatch.carry.rangediff import Pair
 from dspatch.carry.why import History, Origin
-from dspatch.checkout import Checkout
 from dspatch.console import Console
 from dspatch.errors import PatchFormatError
 from dspatch.git import Repo
@@ -41,34 +40,81 @@ def explain(place: str, where: Job | Request, console: Console) -> Explained:
     where: an applied job, whose work tree is looked at with the edits in it, or a request, whose
     tree is computed. Raises `DspatchError` when there is no such file or line.
     """
-    path, line = _place(place)
-    if isinstance(where, Job):
-        engine, rev = where.id.engine, where.id.rev
-        path, history = _inside(path, where.tree), _of_job(where)
-        text = _read(where.tree / path)
-        paths = list(history.repo.entries("HEAD"))
-    else:
-        engine, rev = where.engine, where.rev
-        tree = compute(where, console, guarded=False)[1]
-        history = _of_commits(tree.checkout, tree.commit, {p.commit: p.name for p in tree.patches})
-        entries = history.repo.entries(tree.commit)
-        text = history.repo.blob(entries[path].blob) if path in entries else None
-        paths = list(entries)
-    if text is None:
-        raise why.no_such_file(path, paths, f"{engine} {rev}")
-    origins = why.origins(history, path) if text else ()
+    wanted, line = _place(place)
+    look = _in_job(where, wanted) if isinstance(where, Job) else _computed(where, wanted, console)
+    if look.text is None:
+        raise why.no_such_file(look.path, look.paths, f"{look.engine} {look.rev}")
+    origins = _origins(look)
     if line is not None:
-        origins = (why.of_line(origins, line, path),)
+        origins = (why.of_line(origins, line, look.path),)
     return Explained(
-        engine=engine,
-        rev=rev,
-        path=path,
+        engine=look.engine,
+        rev=look.rev,
+        path=look.path,
         origins=origins,
-        took_out=why.took_out(history, path, origins) if line is None else (),
-        patches=_known(load_series(engine), history),
+        took_out=why.took_out(look.history, look.path, origins) if line is None else (),
+        patches=_known(load_series(look.engine), look.history),
         line=line,
-        text=_line(text, line),
+        text=_line(look.text, line),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Look:
+    """One file of one tree, and the paths that the tree's head has."""
+
+    engine: str
+    rev: str
+    path: str
+    history: History
+    text: bytes | None
+    paths: tuple[str, ...]
+
+
+def _in_job(job: Job, path: str) -> _Look:
+    content = receipt.require(job, "apply")
+    history = History(
+        repo=Repo(job.tree),
+        base=content["checkout"]["commit"],
+        head=None,
+        patches={patch["commit"]: patch["name"] for patch in content["patches"]},
+    )
+    inside = _inside(path, job.tree)
+    return _Look(
+        engine=job.id.engine,
+        rev=job.id.rev,
+        path=inside,
+        history=history,
+        text=_read(job.tree / inside),
+        paths=tuple(history.repo.entries("HEAD")),
+    )
+
+
+def _computed(request: Request, path: str, console: Console) -> _Look:
+    tree = compute(request, console, guarded=False)[1]
+    repo = tree.checkout.repo
+    entries = repo.entries(tree.commit)
+    return _Look(
+        engine=request.engine,
+        rev=request.rev,
+        path=path,
+        history=History(
+            repo=repo,
+            base=tree.checkout.commit,
+            head=tree.commit,
+            patches={patch.commit: patch.name for patch in tree.patches},
+        ),
+        text=repo.blob(entries[path].blob) if path in entries else None,
+        paths=tuple(entries),
+    )
+
+
+def _origins(look: _Look) -> tuple[Origin, ...]:
+    if not look.text:
+        return ()
+    if look.path not in look.paths:
+        return why.all_edited(look.text)
+    return why.origins(look.history, look.path)
 
 
 def _place(place: str) -> tuple[str, int | None]:
@@ -82,20 +128,6 @@ def _inside(path: str, tree: Path) -> str:
     if absolute.is_relative_to(tree):
         return absolute.relative_to(tree).as_posix()
     return path
-
-
-def _of_job(job: Job) -> History:
-    content = receipt.require(job, "apply")
-    return History(
-        repo=Repo(job.tree),
-        base=content["checkout"]["commit"],
-        head=None,
-        patches={patch["commit"]: patch["name"] for patch in content["patches"]},
-    )
-
-
-def _of_commits(checkout: Checkout, head: str, patches: dict[str, str]) -> History:
-    return History(repo=checkout.repo, base=checkout.commit, head=head, patches=patches)
 
 
 def _read(path: Path) -> bytes | None:

@@ -140,6 +140,8 @@ def test_why_names_the_patch_of_a_line_in_the_work_tree(bench: Bench) -> None:
         ["2-5", "upstream"],
         ["6", "name"],
     ]
+    (bench.tree / "vllm/new.py").write_text("x = 1\n")
+    assert "edited by hand, in no patch yet" in bench.run("patch", "why", "vllm/new.py:1")
     found = bench.json("patch", "why", "vllm/platform.py:12", "--rev", "v1.0")
     assert found["origins"] == [{"first": 12, "last": 14, "source": "upstream", "patch": ""}]
     assert "nearest found: vllm/platform.py" in bench.run("patch", "why", "platform.py", code=1)

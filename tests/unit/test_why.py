@@ -68,6 +68,28 @@ def test_lines_edited_in_the_work_tree_are_nobodys(tmp_path: Path, upstream: Ups
     assert Origin(first=12, last=12, source="patch", patch="cpu-mla") in origins
 
 
+def test_commits_of_the_work_tree_are_their_patchs_or_nobodys(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    tree = applied(tmp_path, upstream, {"cpu-mla": PATCH})
+    work = init_sharing(tmp_path / "tree", tree.checkout.repo)
+    work.run("update-ref", "HEAD", tree.commit)
+    work.reset_hard(tree.commit)
+    path = tmp_path / "tree/mini/platform.py"
+    who = ("-c", "user.name=x", "-c", "user.email=x@y")
+    path.write_text(path.read_text() + "# amended\n")
+    work.run(*who, "commit", "-q", "--amend", "-a", "--no-edit")
+    path.write_text(path.read_text() + "# mine\n")
+    work.run(*who, "commit", "-q", "-a", "-m", "mine")
+    past = History(repo=work, base=tree.checkout.commit, head=None, patches=history(tree).patches)
+    origins = why.origins(past, "mini/platform.py")
+    assert [(o.source, o.patch) for o in origins[-3:]] == [
+        ("upstream", ""),
+        ("patch", "cpu-mla"),
+        ("edited", ""),
+    ]
+
+
 def test_a_line_that_is_not_there_is_told_with_how_many_there_are(
     tmp_path: Path, upstream: Upstream
 ) -> None:
