@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,20 +34,28 @@ class Fix:
 
 
 class Fixes:
-    """The patches of a series tried on one source, each when it is first asked for."""
+    """Patches of a series tried on one source: all `names` at once for a target that is asked about."""
 
     def __init__(
-        self, series: Series, source: Source, variants: Sequence[Variant], rev: Sequence[str]
+        self,
+        series: Series,
+        source: Source,
+        variants: Sequence[Variant],
+        rev: Sequence[str],
+        names: Collection[str],
     ) -> None:
         """`rev` holds the options that name the source on the command line, none where none can."""
         self._series = series
         self._source = source
         self._variants = variants
         self._rev = rev
-        self._tried: dict[tuple[str, str], Cell | str] = {}
+        self._names = names
+        self._tried: dict[str, Mapping[str, Cell] | str] = {}
 
     def fix(self, name: str, target: str | None, wanted: Sequence[str]) -> Fix:
         """The fix by a patch, for a target (`None`: any), with the words that name the models."""
+        if self._source.kind == "record":
+            return Fix(unfit="whether it applies cannot be tried without the source")
         try:
             patch = self._series.patch(name)
         except DspatchError as error:
@@ -73,12 +81,13 @@ class Fixes:
         return f"{told.get(cell.verdict, 'it does not apply: ' + cell.verdict)} ({cell.why})"
 
     def _cell(self, name: str, target: str) -> Cell | str:
-        if (name, target) not in self._tried:
-            self._tried[name, target] = self._measured(name, target)
-        return self._tried[name, target]
+        if target not in self._tried:
+            self._tried[target] = self._measured(target)
+        cells = self._tried[target]
+        return cells if isinstance(cells, str) else cells.get(name, "it is for other models")
 
-    def _measured(self, name: str, target: str) -> Cell | str:
-        series = Keys(self._series, self._variants).only([name])
+    def _measured(self, target: str) -> Mapping[str, Cell] | str:
+        series = Keys(self._series, self._variants).only(self._names)
         facts = WatchedTraits(series.traits, self._source.read, self._source.beyond)
         place = Place(
             engine=self._source.engine,
@@ -87,14 +96,12 @@ class Fixes:
             repo=Repo(paths.cache() / "git" / f"{self._source.engine}.git"),
             context=render.Context(traits=facts, variants=self._variants),
         )
+        files = self._source.files
         try:
-            cells = matrix.measure(
-                series, self._source.files, place, target=target, variants=self._variants
-            )
-            found = next((cell for cell in cells if cell.patch == name), None)
+            cells = matrix.measure(series, files, place, target=target, variants=self._variants)
+            return {cell.patch: cell for cell in cells}
         except DspatchError as error:
             return f"it could not be tried: {error.what}"
-        return found or "it is for other models"
 
     def _command(self, target: str, wanted: Sequence[str]) -> str:
         engine = self._source.engine

@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from dspatch import checkout, paths, pins, pipconfig
-from dspatch.audit import source
-from dspatch.audit.source import Source
+from dspatch.audit import recorded, source
+from dspatch.audit.source import Nothing, Source
 from dspatch.carry import releases
 from dspatch.carry.ranges import Traffic
 from dspatch.carry.releasefiles import ReleaseFiles
@@ -17,6 +17,7 @@ from dspatch.carry.releases import Published
 from dspatch.errors import UnknownRevisionError
 from dspatch.git import Repo
 from dspatch.pins import Pin, lookup
+from dspatch.treefiles import Files
 
 _KINDS = ("sdist", "wheel")
 
@@ -53,6 +54,14 @@ def published(
         yield source.of_release(
             engine, ReleaseFiles(project, release, client, traffic, native=native)
         )
+
+
+def of_record(engine: str, version: str) -> Source:
+    """A release that cannot be read: it holds no file, and what is known of it was recorded."""
+    return Source(
+        engine=engine, version=version, kind="record", origin=recorded.path_of(engine).name,
+        files=Files(source=Nothing()), outside=lambda path: True,
+    )  # fmt: skip
 
 
 @contextmanager

@@ -97,31 +97,44 @@ def _place(finding: Finding, user: User) -> str | None:
 
 def _options(options: Sequence[str], user: User) -> str | None:
     """The options of which it needs one, as far as no command says; `None` when a command has none."""
-    if not options:
+    answers = {each: given(each, user.command) for each in options}
+    if not options or True in answers.values():
         return ""
-    if user.command is None:
-        return f"with {' or '.join(each.replace(' & ', ' and ') for each in options)}"
-    return "" if any(given(each, user.command) for each in options) else None
+    open_ones = [each for each, answer in answers.items() if answer is None]
+    if not open_ones:
+        return None
+    return f"with {' or '.join(each.replace(' & ', ' and ') for each in open_ones)}"
 
 
-def given(option: str, command: Sequence[str]) -> bool:
+def given(option: str, command: Sequence[str] | None) -> bool | None:
     """Whether a command line has an option: `--name value`, `--name=value`, or `NAME=value` before it.
 
-    `&` joins options of which all are needed.
+    `&` joins options of which all are needed. `None` where the command line does not say: there is
+    none, or the option is no flag and may be set elsewhere.
     """
+    if command is None:
+        return None
     have = list(_words(command))
+    missing = []
     for each in option.split(" & "):
         wanted = list(_words(shlex.split(each)))
         if not any(have[n : n + len(wanted)] == wanted for n in range(len(have))):
-            return False
-    return True
+            missing.append(each)
+    if any(each.startswith("-") for each in missing):
+        return False
+    return None if missing else True
 
 
 def _words(command: Iterable[str]) -> Iterator[str]:
+    """The words of a command line; names and values that `=` joins apart, dashes in the names of flags."""
     for word in command:
         name, equals, value = word.partition("=")
-        if equals and name.startswith("-"):
+        if name.startswith("-"):
             yield name.replace("_", "-")
-            yield value
+        elif equals and not name.isidentifier():
+            yield word
+            continue
         else:
-            yield word.replace("_", "-") if word.startswith("-") else word
+            yield name
+        if equals:
+            yield value

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dspatch.carry.releasefiles import ReleaseFiles
     from dspatch.git import Repo
 
-Kind = Literal["pin", "release", "environment", "git", "folder"]
+Kind = Literal["pin", "release", "environment", "git", "folder", "record"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,4 +121,24 @@ class _Folder:
             yield place.relative_to(self.root).as_posix()
 
     def known_blob(self, path: str) -> str | None:
+        return None
+
+
+class Nothing:
+    """No files at all, as a `Source` of `treefiles.Files`."""
+
+    def read(self, path: str) -> bytes | None:
+        """`None`."""
+        return None
+
+    def mode(self, path: str) -> str:
+        """The mode of a plain file."""
+        return treefiles.PLAIN
+
+    def paths(self) -> Collection[str]:
+        """No paths."""
+        return ()
+
+    def known_blob(self, path: str) -> str | None:
+        """`None`."""
         return None

@@ -94,6 +94,7 @@ def _one(
     **given: Any,
 ) -> None:
     from dspatch.audit import sarif as form
+    from dspatch.audit.place import Place
     from dspatch.files import write_atomically
     from dspatch.stages import audit as stage
     from dspatch.stages import show_audit as show
@@ -103,7 +104,7 @@ def _one(
     checkpoint = _checkpoint(given)
     user = _user(given, checkpoint)
     words = {key: given[key] for key in ("engine", "rev", "repo", "env", "base", "native")}
-    place = stage.Place(**words, wanted=given["variants"])
+    place = Place(**words, wanted=given["variants"])
     done = stage.run(place, user, console, checkpoint=checkpoint)
     if sarif is not None:
         write_atomically(sarif, (json.dumps(form.log(done), indent=2) + "\n").encode())

@@ -4,47 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.version import Version
-
-from dspatch import job, pins, receipt, series, variants
-from dspatch.audit import environment, judge, nearest, origins, recorded
+from dspatch import series, variants
 from dspatch.audit import finding as findings
+from dspatch.audit import judge, nearest, recorded
 from dspatch.audit.answer import Answer, State
 from dspatch.audit.checkpoint import Checkpoint, Fault
 from dspatch.audit.finding import SEVERITIES, Finding, Severity
 from dspatch.audit.fixes import TARGETS, Fix, Fixes
 from dspatch.audit.nearest import Nearest
+from dspatch.audit.place import Place, opened
 from dspatch.audit.select import Concern, User, concerning
 from dspatch.audit.source import Source
 from dspatch.carry.ranges import Traffic
-from dspatch.errors import AuditError, DspatchError, UnknownRevisionError
-from dspatch.pins import lookup
+from dspatch.errors import AuditError
 from dspatch.stages import request
 
 if TYPE_CHECKING:
     from dspatch.console import Console
     from dspatch.series import Series
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where the engine's source is: a release, a git revision, a work tree, or a Python's packages.
-
-    `wanted` are the names of the models as the user wrote them, for commands that are printed.
-    """
-
-    engine: str | None = None
-    rev: str | None = None
-    repo: str | None = None
-    env: str | None = None
-    base: str | None = None
-    native: bool = False
-    wanted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +86,9 @@ def run(
         answers = _answers(concerns, source, known)
         near = _nearest(source, concerns, answers, traffic)
         fixes = Fixes(
-            known, source, [m.variant for m in user.models], _rev_words(place, source, near)
-        )
+            known, source, [m.variant for m in user.models], place.words(source, near),
+            _patches(concerns, answers),
+        )  # fmt: skip
         found = list(_found(concerns, answers, source, fixes, place.wanted, user))
     return Audited(
         engine=source.engine,
@@ -139,76 +120,40 @@ def _about(checkpoint: Checkpoint | None) -> list[str]:
     ]
 
 
-@contextmanager
-def opened(place: Place, traffic: Traffic, notes: list[str]) -> Iterator[Source]:
-    """The source that a user named; without any, of the job applied last, or else the newest pin."""
-    engine = place.engine or "vllm"
-    if place.env is not None:
-        yield environment.of_environment(place.env, place.engine)
-        return
-    if place.repo is not None and place.rev is None and Path(place.repo).expanduser().is_dir():
-        yield origins.of_work_tree(engine, place.repo)
-        return
-    if place.repo is not None:
-        if place.rev is None:
-            raise UnknownRevisionError(
-                f"which revision of {place.repo} is meant?",
-                next="name a commit, tag or branch with --rev",
-            )
-        with origins.of_git(engine, place.repo, place.rev) as found:
-            yield found
-        return
-    rev = place.rev or _default_rev(engine, notes)
-    with origins.of_rev(engine, rev, traffic, native=place.native) as found:
-        yield found
-
-
-def _default_rev(engine: str, notes: list[str]) -> str:
-    try:
-        asked = receipt.require(job.last(), "apply")["request"]
-        if asked["engine"] == engine and any(
-            lookup.same(pin.rev, asked["rev"]) for pin in pins.pinned(engine)
-        ):
-            notes.append(f"{asked['rev']} is the revision applied last; --rev names another")
-            return str(asked["rev"])
-    except DspatchError:
-        pass
-    pinned = pins.pinned(engine)
-    if not pinned:
-        raise UnknownRevisionError(
-            f"which release of {engine} is meant?", next="name it, for example --rev v0.13.0"
-        )
-    notes.append(f"{pinned[-1].rev} is the newest pin; --rev names another release")
-    return pinned[-1].rev
-
-
 def _answers(concerns: Sequence[Concern], source: Source, known: Series) -> list[Answer]:
     asked = [concern.finding for concern in concerns]
+    if source.kind == "record":
+        return [_recorded(each, source) for each in asked]
     if source.kind == "release":
         judge.fetch(asked, source, known.traits)
     return [each.answer for each in judge.judge(asked, source, known.traits)]
+
+
+def _recorded(finding: Finding, source: Source) -> Answer:
+    """What was recorded of a release that cannot be read now; unknown where nothing was."""
+    assert source.version is not None
+    state = recorded.load(source.engine).state(finding.id, source.version) or "unknown"
+    why = ("nothing is recorded of it",) if state == "unknown" else ()
+    return Answer(state=state, why=why)
+
+
+def _patches(concerns: Sequence[Concern], answers: Sequence[Answer]) -> frozenset[str]:
+    """The patches that the findings which hold name."""
+    pairs = zip(concerns, answers, strict=True)
+    named = (concern.finding.fix for concern, answer in pairs if answer.state == "yes")
+    return frozenset(name for name in named if name is not None)
 
 
 def _nearest(
     source: Source, concerns: Sequence[Concern], answers: Sequence[Answer], traffic: Traffic
 ) -> Nearest | None:
     """For what is no release itself: which it is nearest to, and what differs."""
-    if source.kind in ("pin", "release"):
+    if source.kind in ("pin", "release", "record"):
         return None
     states: Mapping[str, State] = {
         concern.finding.id: answer.state for concern, answer in zip(concerns, answers, strict=True)
     }
     return nearest.nearest(source, states, recorded.load(source.engine), traffic)
-
-
-def _rev_words(place: Place, source: Source, near: Nearest | None) -> list[str]:
-    """The options that name the source to `dspatch run`; none for a work tree."""
-    if source.kind == "git" and place.rev and place.repo:
-        base = place.base or (f"v{near.version}" if near is not None else "")
-        return ["--rev", place.rev, "--repo", place.repo, *(["--base", base] if base else [])]
-    if source.version is None or source.kind == "folder":
-        return []
-    return ["--rev", f"v{Version(source.version).public}"]
 
 
 def _found(

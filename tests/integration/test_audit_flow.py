@@ -326,3 +326,23 @@ def test_the_page_is_whole_and_needs_nothing_else(
     assert 'title="0.11.0: no"><' in text
     assert "prefers-color-scheme: dark" in text
     assert "was up to date" in run("--all-releases", "--html", str(path), capsys=capsys)[1]
+
+
+def test_without_an_index_a_release_is_told_as_it_was_recorded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("--write-ranges", capsys=capsys)
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    done = result("--rev", "0.9.0", capsys=capsys)
+    assert done["source"]["kind"] == "record"
+    assert states(done)["vllm-v3-absent"] == "yes"
+    assert states(done)["vllm-kernel-int32"] == "unknown"
+    assert any("recorded answers, without their places" in note for note in done["notes"])
+    code, _, err = run("--rev", "v0.9.9", capsys=capsys)
+    assert code == 22
+    assert "next:" in err
+
+
+def test_only_lines_of_the_finding_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    done = result("--all-releases", "--finding", "vllm-v3-absent", capsys=capsys)
+    assert [each["id"] for each in done["findings"]] == ["vllm-v3-absent"]

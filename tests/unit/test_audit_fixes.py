@@ -40,7 +40,7 @@ def opened(tree: Path, version: str | None = "0.27.1") -> Source:
 def fix(
     series: Series, found: Source, *rev: str, name: str = "cpu-mla", target: str | None = None
 ) -> Fix:
-    return Fixes(series, found, [V3], rev).fix(name, target, ("deepseek-v3",))
+    return Fixes(series, found, [V3], rev, [name]).fix(name, target, ("deepseek-v3",))
 
 
 def test_the_command_of_a_pin(series: Series, tree: Path) -> None:

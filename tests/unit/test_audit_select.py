@@ -69,6 +69,10 @@ def user(model: Any = V3, config: dict[str, Any] | None = None, **given: Any) ->
         ({"options": ("--a 1 & --b",)}, user(command="serve --b x"), None),
         ({"options": ("--a 1 & --b",)}, user(command="serve --b --a 1"), ()),
         ({"options": ("VLLM_USE_V1=0",)}, user(command="VLLM_USE_V1=0 vllm serve"), ()),
+        ({"options": ("VLLM_USE_V1",)}, user(command="VLLM_USE_V1=0 vllm serve"), ()),
+        # What may be set elsewhere than on the command line stays a condition.
+        ({"options": ("VLLM_USE_V1",)}, user(command="vllm serve"), ("with VLLM_USE_V1",)),
+        ({"options": ("vllm:old_metric", "--flag")}, user(command="vllm serve"), ("with vllm:old_metric",)),
         ({"facts": ("n_group > 1",)}, user(V3), ()),
         ({"facts": ("n_group > 1",)}, user(LITE), None),
         ({"facts": ("rope.factor = 40",)}, user(V3), ()),
