@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 CODE = (
     "apply", "astfind", "batch", "diffhead", "difflines", "diffs", "edits", "git", "onto",
     "patchfile", "render", "series", "threeway", "traits", "treefiles", "carry/already",
-    "carry/editstate", "carry/hunkfind", "carry/units", "carry/upstreamed", "carry/binding",
-    "carry/bycode", "carry/bytext", "carry/parts",
-    "carry/drift", "carry/expressions", "carry/guard", "carry/modules", "carry/names",
-    "carry/signatures",
-    "carry/skeleton", "carry/values",
+    "carry/binding", "carry/bindings", "carry/bycode", "carry/bytext", "carry/drift",
+    "carry/editstate", "carry/expressions", "carry/guard", "carry/hunkfind", "carry/modules",
+    "carry/names", "carry/parts", "carry/signatures", "carry/skeleton", "carry/units",
+    "carry/upstreamed", "carry/values",
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from dspatch.patchfile import Patch
 from dspatch.series import Series
 
 
@@ -22,6 +23,12 @@ class Fault:
     what: str
     next: str
     diff: str = ""
+
+
+def in_patch(rule: str, patch: Patch, what: str, next: str) -> Fault:
+    """A fault that stands in a patch's patch.toml."""
+    where = f"{patch.name}/patch.toml"
+    return Fault(rule=rule, patch=patch.name, where=where, what=what, next=next)
 
 
 Rule = Callable[[Series], Iterable[Fault]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from dspatch.carry.lint import Fault, Rule
+from dspatch.carry.lint import Fault, Rule, in_patch
 from dspatch.patchfile import Patch
 from dspatch.series import Series
 
@@ -103,9 +103,7 @@ def _words(text: str) -> list[str]:
 def _fault(
     rule: str, patch: Patch, what: str, next: str = "say it in the patch's patch.toml"
 ) -> Fault:
-    return Fault(
-        rule=rule, patch=patch.name, where=f"{patch.name}/patch.toml", what=what, next=next
-    )
+    return in_patch(rule, patch, what, next)
 
 
 RULES: tuple[Rule, ...] = (subject, reason, upstream, drop_when, needs, waivers)

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from dspatch.carry import expressions
-from dspatch.carry.modules import Binding, ModuleSource, Read, bindings
+from dspatch.carry.bindings import Binding, bindings
+from dspatch.carry.modules import ModuleSource, Read
 from dspatch.carry.values import (
     Class,
     Data,

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from dspatch.carry.bindings import Binding
 from dspatch.carry.expressions import (
     MAPPINGS,
     SEQUENCES,
@@ -15,7 +16,6 @@ from dspatch.carry.expressions import (
     last_of,
     parsed,
 )
-from dspatch.carry.modules import Binding
 from dspatch.carry.names import Names
 from dspatch.carry.values import (
     Class,

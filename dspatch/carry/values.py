@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dspatch.carry.modules import Binding, bindings
+from dspatch.carry.bindings import Binding, bindings
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 _DATACLASS_BASES = frozenset({"NamedTuple", "BaseModel", "Struct"})

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from dspatch.carry import signatures, usesfile
 from dspatch.carry.binding import Call, call_changes, parse_call
+from dspatch.carry.bindings import bindings
 from dspatch.carry.inserted import inserted_lines
-from dspatch.carry.modules import ModuleSource, bindings
+from dspatch.carry.modules import ModuleSource
 from dspatch.carry.names import Names
 from dspatch.carry.signatures import Parameter
 from dspatch.carry.uses import Use

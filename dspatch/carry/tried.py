@@ -1,0 +1,21 @@
+"""A series on one pinned revision, as the rules that need trees look at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dspatch.apply import AppliedPatch, PatchedTree
+from dspatch.patchfile import Patch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """A series on one pinned revision, for one target."""
+
+    rev: str
+    target: str
+    tree: PatchedTree
+
+    def applied(self, patch: Patch) -> AppliedPatch | None:
+        """How a patch was applied there, `None` when it was not."""
+        return next((a for a in self.tree.patches if a.name == patch.name), None)
