@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dspatch import __version__, options
+from dspatch import __version__, files, options
 from dspatch.commands import audit as _audit
 from dspatch.commands import edit as _edit
 from dspatch.commands import exchange as _exchange
@@ -200,8 +200,9 @@ def main(argv: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if argv is None else argv
     try:
         cli.main(arguments, prog_name="dspatch", standalone_mode=True)
-    except DspatchError as error:
-        if "--traceback" in arguments:
+    except (DspatchError, OSError) as caught:
+        error = files.told(caught) if isinstance(caught, OSError) else caught
+        if error is None or "--traceback" in arguments:
             raise
         # A failed report has been printed as the result; one object is all that stdout gets.
         if "--json" in arguments and not isinstance(

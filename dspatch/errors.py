@@ -107,6 +107,12 @@ class PinError(DspatchError):
     exit_code = 26
 
 
+class NotWritableError(DspatchError):
+    """A file or folder may not be written: the disk is read-only, or belongs to somebody else."""
+
+    exit_code = 27
+
+
 class GitError(DspatchError):
     """A git command failed."""
 

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dspatch.errors import DiskFullError
+from dspatch.errors import DiskFullError, DspatchError, NotWritableError
 
 CHUNK = 1 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_MOVE = "move the cache and the jobs with DSPATCH_CACHE and DSPATCH_WORK"
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -51,13 +53,33 @@ def disk_full_explained(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in _FULL:
             raise
-        raise DiskFullError(
-            f"The disk that holds {folder} is full.",
-            why=str(error),
-            next="free some space, or move the cache and the jobs with DSPATCH_CACHE and DSPATCH_WORK",
-        ) from None
+        raise _full(str(folder), error) from None
+
+
+def told(error: OSError) -> DspatchError | None:
+    """A full or read-only disk as an error that says where, and what to do; `None` for other causes."""
+    if error.errno in _FULL:
+        return _full(error.filename or "the cache or the jobs", error)
+    if not is_denied(error):
+        return None
+    return NotWritableError(
+        f"{error.filename or 'a file'} may not be written.", why=str(error), next=_MOVE
+    )
+
+
+def is_denied(error: OSError) -> bool:
+    """Whether a disk is read-only, or belongs to somebody else."""
+    return error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def _full(where: str, error: OSError) -> DiskFullError:
+    return DiskFullError(
+        f"The disk that holds {where} is full.",
+        why=str(error),
+        next=f"free some space, or {_MOVE}",
+    )
 
 
 def sha256(path: Path) -> str:

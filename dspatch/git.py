@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
-from dspatch.errors import DiskFullError, GitError
+from dspatch.errors import DiskFullError, DspatchError, GitError, NotWritableError
 
 if TYPE_CHECKING:
     from git.cmd import Git
@@ -24,6 +24,7 @@ EPOCH = 946684800
 # Less room than this on the disk of a failed write is why it failed.
 FULL_BYTES = 1 << 20
 EXECUTABLE, LINK = "100755", "120000"
+RAW = "-text -eol -ident -filter -working-tree-encoding"
 FILE_MODES = {0o644: "100644", 0o755: EXECUTABLE}
 
 # Variables that git reads and a hook or an outer git may have left in the environment.
@@ -412,6 +413,10 @@ def init_sharing(path: Path, objects_of: Repo) -> Repo:
     alternates = path / ".git" / "objects" / "info" / "alternates"
     alternates.parent.mkdir(exist_ok=True)
     alternates.write_text(f"{objects_of.path / 'objects'}\n")
+    # The bytes of a file are those of its blob, both ways, whatever upstream's .gitattributes ask for.
+    attributes = path / ".git" / "info" / "attributes"
+    attributes.parent.mkdir(exist_ok=True)
+    attributes.write_text(f"* {RAW}\n")
     return repo
 
 
@@ -483,12 +488,16 @@ def _read_marks(marks: Path, count: int) -> list[str]:
     return [ids[f":{number}"] for number in range(1, count + 1)]
 
 
-def _error(command: list[str], stderr: str, place: Path) -> GitError | DiskFullError:
+def _error(command: list[str], stderr: str, place: Path) -> DspatchError:
     words = [word for word in command if word not in ("-c", *_SETTINGS)]
     # git does not say of every write that failed why it did.
     if "No space left on device" in stderr or _is_full(place):
         return DiskFullError(
             "The disk is full.", why=stderr.strip(), next="free some space and run it again"
+        )
+    if re.search(r"Read-only file system|insufficient permission|file.*: Permission denied", stderr):
+        return NotWritableError(
+            f"{place} may not be written.", why=stderr.strip(), next="move it with DSPATCH_CACHE"
         )
     return GitError(f"`{' '.join(words[:6])}` failed.", why=stderr.strip() or "git said nothing")
 

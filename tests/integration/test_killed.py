@@ -1,0 +1,184 @@
+"""Killed anywhere, started twice, on a full or read-only disk: the old state or the new, and the next run succeeds.
+
+`DSPATCH_KILLS` is the number of random instants, `DSPATCH_KILL_STEP=1` tries every boundary;
+`ci/kill_fuzz.py` tries thousands of instants.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dspatch import errors
+from tests import killing
+from tests.killing import ACTIONS, V2, Scene, by_name
+
+STEP = int(os.environ.get("DSPATCH_KILL_STEP", "11"))
+INSTANTS = int(os.environ.get("DSPATCH_KILLS", "300"))
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with killing.scene(tmp_path_factory.mktemp("killed")) as made:
+        for action in ACTIONS:
+            made.learn(action)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _same_cache(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DSPATCH_CACHE", "DSPATCH_WORK"):
+        monkeypatch.setenv(name, scene.environment[name])
+
+
+@pytest.mark.parametrize("name", ["apply", "apply-cold", "unapply", "build-wheel"])
+def test_killed_at_every_boundary(name: str, scene: Scene) -> None:
+    ended = list(killing.at_every_touch(scene, by_name(name), STEP))
+    assert len(ended) > 1
+    assert ended[-1].code == 0
+
+
+def test_killed_at_random_instants(scene: Scene) -> None:
+    found = Counter(ended.code for _, ended in killing.at_random(scene, INSTANTS, seed=0))
+    assert found[-9] > INSTANTS // 2
+
+
+DIE = "import os, signal\ndef die(): os.kill(os.getpid(), signal.SIGKILL)\n"
+FILE_BY_FILE = f"""{DIE}
+from dspatch.carry import folder
+def change(place, changes):
+    for path, data in changes.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        die()
+folder.change = change
+"""
+NOT_RECOVERABLE = f"""{DIE}
+from dspatch import worktree
+def advance(repo, pristine, commit, *, clean):
+    repo.reset_hard(commit)
+    die()
+worktree._advance = advance
+"""
+
+
+@pytest.mark.parametrize(("name", "fault"), [("import", FILE_BY_FILE), ("apply", NOT_RECOVERABLE)])
+def test_a_write_that_is_not_one_step_is_caught(
+    name: str, fault: str, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scene, "fault", fault)
+    with pytest.raises(AssertionError, match=f"{name} killed"):
+        scene.kill(by_name(name))
+
+
+# -- two at once -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", ["apply", "apply-cold", "refresh", "import", "export", "rebase"])
+def test_two_processes_at_once(other: str, scene: Scene) -> None:
+    action = by_name(other)
+    scene.restore(action)
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "dspatch", *words], cwd=scene.root, env=scene.environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for words in (by_name("apply").words, action.words)
+    ]  # fmt: skip
+    said = [process.communicate() for process in started]
+    allowed = {0, errors.LockedError.exit_code, errors.EditedTreeError.exit_code}
+    assert {process.returncode for process in started} <= allowed, said
+    assert not any("Traceback" in err for _, err in said)
+    if started[1].returncode != 0:
+        assert scene.zygote.run(*action.words).code == 0
+    new, tree = scene.new[other]
+    assert scene.owned() == new
+    done = scene.zygote.run("apply", *V2)
+    assert done.code == 0, done.said
+    if other != "rebase":  # whose tree is of v1.0's patches and those of this job's own
+        assert scene.tree(action) in (tree, scene.tree(action))
+
+
+# -- a disk that takes nothing ------------------------------------------------------------------------
+
+
+@contextmanager
+def disk(place: Path, size: str) -> Iterator[Path]:
+    """A small disk of its own; skipped where none can be mounted."""
+    place.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("this sandbox mounts no disk")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+def run(scene: Scene, *words: str, code: int = 0, **changed: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "dspatch", *words], cwd=scene.root, capture_output=True, text=True,
+        env={**scene.environment, **changed}, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_a_cache_that_may_only_be_read_serves_what_it_holds(scene: Scene, tmp_path: Path) -> None:
+    scene.restore(by_name("apply"))
+    wanted = json.loads(run(scene, "apply", *V2, "--json"))["tree"]
+    run(scene, "build-wheel")
+    shutil.rmtree(scene.root / "work/jobs")
+    with disk(tmp_path / "disk", "64m") as place:
+        shutil.copytree(scene.root / "cache", place / "cache", symlinks=True)
+        subprocess.run(["mount", "-o", "remount,ro", place], check=True)
+        cache = {"DSPATCH_CACHE": str(place / "cache")}
+        assert json.loads(run(scene, "apply", *V2, "--json", **cache))["tree"] == wanted
+        run(scene, "build-wheel", **cache)
+        run(scene, "wheel", "verify", **cache)
+        run(scene, "patch", "list", *V2, **cache)
+        # What it does not hold cannot be put there.
+        shutil.copytree(scene.root / "kept/work/patches", scene.root / "work/patches", dirs_exist_ok=True)  # fmt: skip
+        (scene.root / "work/patches/vllm/mine/patch.toml").write_text(
+            (scene.root / "kept/work/patches/vllm/mine/patch.toml").read_text() + "\n"
+        )
+        before = scene.owned()
+        message = run(scene, "apply", *V2, code=errors.NotWritableError.exit_code, **cache)
+        assert "DSPATCH_CACHE" in message
+        assert scene.owned() == before
+
+
+@pytest.mark.parametrize("name", ["apply", "import", "refresh", "rebase", "export"])
+def test_a_full_disk_changes_nothing_and_the_next_run_succeeds(
+    name: str, scene: Scene, tmp_path: Path
+) -> None:
+    action = by_name(name)
+    scene.restore(action)
+    new, _ = scene.new[name]
+    with disk(tmp_path / "disk", "24m") as place:
+        for part in ("work", "data", "exported"):
+            shutil.copytree(scene.root / part, place / part, symlinks=True)
+        moved = {"DSPATCH_WORK": str(place / "work"), "DSPATCH_DATA": str(place / "data")}
+        words = [str(place / "exported") if word == "exported" else word for word in action.words]
+        there = Scene(root=place, environment={}, zygote=scene.zygote)
+        old = there.owned()
+        if name == "refresh":  # the tree's objects are looked for where the cache is
+            there.edit()
+        room = os.statvfs(place)
+        (place / "filler").write_bytes(bytes(room.f_bavail * room.f_frsize))
+        message = run(scene, *words, code=errors.DiskFullError.exit_code, **moved)
+        assert "next:" in message
+        (place / "filler").unlink()
+        assert there.owned() == old
+        run(scene, *words, **moved)
+        assert there.owned() == new
