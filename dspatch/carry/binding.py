@@ -45,12 +45,14 @@ def parse_call(words: str) -> Call:
 
 def call_changes(call: Call, was: Parameters, now: Parameters) -> list[str]:
     """Why a call that was written for `was` does not mean the same with `now`."""
-    if call.unpacked or call.unpacked_keywords:
-        return list(_of_unknown_arguments(call, was, now))
-    before, after = _bound(call, was), _bound(call, now)
+    # What is unpacked at run time came from somewhere that knows the new signature, as a rule from
+    # upstream's own call of our override; only what our code spells out can be wrong.
+    sure = Call(positional=call.positional, keywords=call.keywords)
+    before, after = _bound(sure, was), _bound(sure, now)
     found = [_moved(key, before[key], after[key]) for key in before if before[key] != after[key]]
     given = set(after.values()) | set(before.values())
-    return [*found, *_not_given(given, was, now)]
+    unpacks = call.unpacked or call.unpacked_keywords
+    return found if unpacks else [*found, *_not_given(given, was, now)]
 
 
 def _bound(call: Call, parameters: Parameters) -> dict[str, str]:
@@ -88,24 +90,12 @@ def _not_given(given: set[str], was: Parameters, now: Parameters) -> Iterator[st
             yield f"the default of `{one.name}` was {old.default} and is {one.default}"
 
 
-def _of_unknown_arguments(call: Call, was: Parameters, now: Parameters) -> Iterator[str]:
-    """What may matter to a call of which some arguments are unpacked at run time."""
-    sure = Call(positional=call.positional, keywords=call.keywords)
-    before, after = _bound(sure, was), _bound(sure, now)
-    for key in before:
-        if before[key] != after[key]:
-            yield _moved(key, before[key], after[key])
-    yield from differences(was, now, given=frozenset(before.values()))
-
-
-def differences(
-    was: Parameters, now: Parameters, given: frozenset[str] = frozenset()
-) -> Iterator[str]:
+def differences(was: Parameters, now: Parameters) -> Iterator[str]:
     """Every difference but new optional parameters behind all others, for callers nobody knows."""
     before = {one.name: one for one in was}
     after = {one.name: one for one in now}
     for name in before:
-        if name not in after and name not in given:
+        if name not in after:
             yield f"parameter `{name}` is gone"
     for one in now:
         old = before.get(one.name)
@@ -114,7 +104,7 @@ def differences(
                 yield f"`{one.name}` is required and new"
         elif old.kind != one.kind:
             yield f"`{one.name}` was {_kind(old)} and is {_kind(one)}"
-        elif old.default != one.default and one.name not in given:
+        elif old.default is not None and old.default != one.default:
             yield _default_changed(old, one)
     yield from _reordered(was, now)
 
@@ -145,30 +135,34 @@ def _reordered(was: Parameters, now: Parameters) -> Iterator[str]:
 
 def override_changes(own: Parameters, was: Parameters, now: Parameters) -> list[str]:
     """Why a method that overrides `was` does not serve the callers of `now`."""
-    if any(p.kind == "*" for p in own) and any(p.kind == "**" for p in own) and len(own) == 2:
+    ours = {one.name: one for one in own if not one.kind.startswith("*")}
+    if not ours and len(own) == 2:  # (*args, **kwargs): it takes whatever comes
         return []
-    taken = {p.name for p in own} if not any(p.kind == "**" for p in own) else None
+    doubly = any(one.kind == "**" for one in own)
     before = {one.name: one for one in was}
-    found = []
-    for one in now:
-        old = before.get(one.name)
-        if old is None and taken is not None and one.name not in taken:
-            found.append(f"callers may pass `{one.name}`, which ours does not take")
-        elif (
-            old is not None
-            and old.default != one.default
-            and one.name in (taken or {p.name for p in own})
-        ):
-            found.append(_default_changed(old, one))
-        elif old is not None and old.kind != one.kind:
-            found.append(f"`{one.name}` was {_kind(old)} and is {_kind(one)}")
+    found = [
+        change
+        for one in now
+        if (change := _override_change(ours.get(one.name), before.get(one.name), one, doubly))
+    ]
     after = {one.name for one in now}
-    for one in was:
-        ours = next((p for p in own if p.name == one.name), None)
-        if one.name not in after and ours is not None and ours.is_required:
-            found.append(f"callers no longer pass `{one.name}`, which ours needs")
-    return [*found, *(_reordered(was, now) if not _starred(own) else [])]
+    for name, one in ours.items():
+        if name in before and name not in after and one.is_required:
+            found.append(f"callers no longer pass `{name}`, which ours needs")
+    starred = any(one.kind == "*" for one in own)
+    return found if starred else [*found, *_reordered(was, now)]
 
 
-def _starred(own: Parameters) -> bool:
-    return any(p.kind == "*" for p in own)
+def _override_change(
+    ours: Parameter | None, old: Parameter | None, new: Parameter, doubly: bool
+) -> str:
+    """What a change of one parameter means for an override; empty when nothing."""
+    if old is None:
+        taken = ours is not None or doubly
+        return "" if taken else f"callers may pass `{new.name}`, which ours does not take"
+    if old.kind != new.kind:
+        return f"`{new.name}` was {_kind(old)} and is {_kind(new)}"
+    if ours is None or old.default == new.default:
+        return ""
+    became_optional = old.default is None
+    return "" if became_optional and not ours.is_required else _default_changed(old, new)

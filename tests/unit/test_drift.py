@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dspatch.carry import drift, uses
+from dspatch.carry.binding import call_changes, differences, override_changes, parse_call
 from dspatch.carry.drift import GONE, Drift
 from dspatch.carry.names import Names
+from dspatch.carry.signatures import Parameters, parse
 from dspatch.carry.uses import Use
 from tests.unit.drift_upstream import AFTER, BEFORE, OURS, Tree
 
@@ -302,3 +304,71 @@ def test_only_the_modules_that_the_symbols_lead_to_are_read() -> None:
     tree = Tree({**AFTER.files, "mini/other.py": "def f(: not python\n"})
     assert drift.check(USES, Names(tree.read)) == ()
     assert "mini/other.py" not in tree.asked
+
+
+def signature(words: str) -> Parameters:
+    found = parse(f"function {words}")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("call", "was", "now", "said"),
+    [
+        # What is passed through comes from a caller that knows the new signature.
+        ("(*_, **_)", "(a, b, c=1)", "(a, d, c=2)", []),
+        ("(_, **_)", "(a, b)", "(a, c)", []),
+        ("(_, **_)", "(a, b)", "(x, b)", ["argument 1 was `a` and is `x`"]),
+        ("(b=_, **_)", "(a, b)", "(a)", ["b= (`b`) is no longer taken"]),
+        ("(_)", "(a, /, b=1)", "(a, /, b=1, *, c=2)", []),
+        ("(a=_)", "(a)", "(a, /)", ["a= (`a`) is no longer taken"]),
+        ("(_)", "(a, b=1)", "(a, b)", ["`b` is required now"]),
+        ("(_, _)", "(a, *rest)", "(a, b=1, *rest)", ["argument 2 was `*` and is `b`"]),
+    ],
+)
+def test_what_a_change_means_to_a_call(call: str, was: str, now: str, said: list[str]) -> None:
+    assert call_changes(parse_call(call), signature(was), signature(now)) == said
+
+
+@pytest.mark.parametrize(
+    ("own", "was", "now", "said"),
+    [
+        ("(*args, **kwargs)", "(a, b)", "(b, c)", []),
+        ("(a, **kwargs)", "(a)", "(a, b)", []),
+        ("(a, b)", "(a)", "(a, b)", []),
+        ("(a, b=1)", "(a, b)", "(a, b=1)", []),
+        ("(a, b)", "(a, b)", "(a, b=1)", ["`b` is optional now, 1"]),
+        ("(a)", "(a)", "(a, /)", ["`a` was positional and is positional-only"]),
+        ("(a, b=1)", "(a, b=1)", "(a)", []),
+        (
+            "(a, b)", "(a, b)", "(a, c)",
+            ["callers may pass `c`, which ours does not take", "callers no longer pass `b`, which ours needs"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_change_means_to_an_override(own: str, was: str, now: str, said: list[str]) -> None:
+    assert override_changes(signature(own), signature(was), signature(now)) == said
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [
+        ("(a)", "(a, b=1)", []),
+        ("(a, b)", "(a, b=1)", []),
+        ("(a)", "(b, a)", ["`b` is required and new", "`a` was parameter 1 and is 2"]),
+        ("(a, b=1)", "(a, b)", ["`b` is required now"]),
+        ("(a, *, b=1)", "(a, b=1)", ["`b` was keyword-only and is positional"]),
+    ],
+)
+def test_what_a_change_means_to_callers_nobody_knows(was: str, now: str, said: list[str]) -> None:
+    assert list(differences(signature(was), signature(now))) == said
+
+
+def test_a_symbol_named_in_a_string_is_used() -> None:
+    files = {**AFTER.files, "mini/named.py": 'LAZY = "mini.backends.kernels.split"\n'}
+    found = uses.of_patch(["mini/named.py"], BEFORE.read, Tree(files).read)
+    assert [(use.symbol, use.ways) for use in found] == [
+        ("mini.backends.kernels.split", ("named in a string",))
+    ]
+    gone = Tree(files).changed(KERNELS, "def split(", "def split_batch(")
+    assert [d.now for d in drift.check(found, Names(gone.read))] == [GONE]
