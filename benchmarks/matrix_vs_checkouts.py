@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -38,9 +39,10 @@ QUIET = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What one run took: seconds, megabytes over the network, the largest process's peak in MiB."""
+    """What one run took: seconds by the clock and of the processors, MB that came, peak MiB."""
 
     seconds: float
+    cpu: float
     megabytes: float
     peak_mib: float
 
@@ -60,7 +62,9 @@ def main() -> None:
     words = _parser().parse_args()
     with tempfile.TemporaryDirectory(prefix="matrix-bench-", dir=words.folder) as folder:
         cold, matrix = _matrix(words.engine, Path(folder) / "cache")
+        print(f"cold: {cold}", flush=True)
         warm = [_matrix(words.engine, Path(folder) / "cache")[0] for _ in range(words.warm)]
+        print(f"warm: {warm}", flush=True)
         shutil.rmtree(Path(folder) / "cache")
         diffs = _diffs(words.engine, words.made_on)
         peer, checked, without = _peer(words.engine, diffs, Path(folder))
@@ -104,7 +108,16 @@ def _matrix(engine: str, cache: Path) -> tuple[Cost, dict[str, Any]]:
     if process.returncode:
         raise SystemExit(f"{command} exited with status {process.returncode}")
     size = found["bytes"] / 1e6
-    return Cost(seconds=seconds, megabytes=size, peak_mib=usage.ru_maxrss / 1024), found
+    cpu = usage.ru_utime + usage.ru_stime
+    return Cost(seconds=seconds, cpu=cpu, megabytes=size, peak_mib=usage.ru_maxrss / 1024), found
+
+
+def _cpu() -> float:
+    """Seconds of the processors that this process and its children had so far."""
+    own, children = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 # -- the peer ----------------------------------------------------------------------------------------
@@ -129,11 +142,12 @@ def _peer(
     offered = [release for release in all_releases if release.sdist is not None]
     for name, diff in diffs.items():
         (folder / f"{name}.diff").write_bytes(diff.encode("utf-8", "surrogateescape"))
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), _cpu()
     with pipconfig.client(pipconfig.load()) as client, ThreadPoolExecutor(AT_ONCE) as pool:
         checked = list(pool.map(lambda each: _check(each, sorted(diffs), folder, client), offered))
     cost = Cost(
         seconds=time.perf_counter() - start,
+        cpu=_cpu() - cpu,
         megabytes=sum(each.size for each in checked) / 1e6,
         peak_mib=max(each.peak_mib for each in checked),
     )
@@ -197,7 +211,7 @@ def _agreement(matrix: Mapping[str, Any], checked: Sequence[Checked]) -> dict[st
 def _report(
     cold: Cost, warm: Sequence[Cost], peer: Cost, without: Sequence[str], count: int
 ) -> None:
-    print(f"{'':42}{'seconds':>18}{'MB':>9}{'peak MiB':>10}")
+    print(f"{'':42}{'seconds':>18}{'CPU s':>9}{'MB':>9}{'peak MiB':>10}")
     seconds = [each.seconds for each in warm]
     spread = f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})"
     rows = [
@@ -206,7 +220,9 @@ def _report(
         (f"checkouts of {count - len(without)} releases", f"{peer.seconds:.1f}", peer),
     ]
     for name, time_taken, cost in rows:
-        print(f"{name:42}{time_taken:>18}{cost.megabytes:>9.1f}{cost.peak_mib:>10.0f}")
+        print(
+            f"{name:42}{time_taken:>18}{cost.cpu:>9.1f}{cost.megabytes:>9.1f}{cost.peak_mib:>10.0f}"
+        )
     print(f"without sdist, left out of the checkouts: {', '.join(without) or 'none'}")
 
 

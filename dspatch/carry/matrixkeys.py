@@ -33,8 +33,12 @@ class Keys:
         self._touched = {patch.name: frozenset(_touched(patch)) for patch in series.patches}
         self._digests = {patch.name: self._own_digest(patch) for patch in series.patches}
 
-    def key(self, patch: Patch) -> str:
-        """One hash over all that a cell depends on, but for the release and the target."""
+    @cached_property
+    def all(self) -> dict[str, str]:
+        """By patch, one hash over all that a cell depends on, but for the release and the target."""
+        return {patch.name: self._key(patch) for patch in self._series.patches}
+
+    def _key(self, patch: Patch) -> str:
         stands_on = [self._digests[name] for name in self.stands_on([patch.name])]
         inputs = [stands_on, self._variants, self._shared]
         return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:32]

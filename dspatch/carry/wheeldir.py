@@ -13,7 +13,8 @@ from typing import IO, Never, cast
 
 from dspatch import archive
 from dspatch.archive import is_source
-from dspatch.carry.ranges import RangeFile, Ranges
+from dspatch.carry.rangefile import RangeFile
+from dspatch.carry.ranges import Ranges
 from dspatch.errors import WheelError
 from dspatch.wheel.record import read_record
 

@@ -57,6 +57,7 @@ def patch_matrix(
     """
     from dspatch.stages import matrix as stage
     from dspatch.stages import show_matrix as show
+    from dspatch.stages import support
 
     if summary and rev is None:
         raise click.UsageError("--summary answers for one release: name it with --rev")
@@ -66,8 +67,8 @@ def patch_matrix(
     wanted = stage.Wanted(engine=engine or "vllm", rev=rev, **given)
     done = stage.run(wanted, console)
     if write:
-        show.wrote(stage.write(done, write), write, done, console)
+        show.wrote(support.write(done, write), write, done, console)
     elif check:
-        show.checked(stage.check(done, check), check, done, console)
+        show.checked(support.check(done, check), check, done, console)
     else:
         (show.summary if summary else show.markdown if markdown else show.matrix)(done, console)

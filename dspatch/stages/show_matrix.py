@@ -12,7 +12,8 @@ from dspatch.stages.show import relative
 
 if TYPE_CHECKING:
     from dspatch.console import Console
-    from dspatch.stages.matrix import Checked, Measured
+    from dspatch.stages.matrix import Measured
+    from dspatch.stages.support import Checked
 
 
 def matrix(done: Measured, console: Console) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from dspatch import checkout, paths, pins, pipconfig, treefiles
+from dspatch import apply, checkout, paths, pins, pipconfig, series, treefiles
 from dspatch.carry import releases, remote
 from dspatch.carry.ranges import Traffic
 from dspatch.console import Console
-from dspatch.stages import matrix
+from dspatch.stages import matrix, support
+from dspatch.stages.request import served
 
 pytestmark = pytest.mark.e2e
 
@@ -24,7 +25,7 @@ def test_documents_hold_on_every_release(engine: str) -> None:
     assert not [note for note in done.notes if "could not be read" in note]
     assert done.bytes < 100e6
     for document in DOCUMENTS:
-        assert matrix.check(done, document).blocks == 1
+        assert support.check(done, document).blocks == 1
 
 
 def test_a_member_read_by_range_is_the_sources_file(
@@ -41,3 +42,18 @@ def test_a_member_read_by_range_is_the_sources_file(
         wheel = remote.open_wheel("vllm", release.wheel, client, traffic)
         assert [wheel.read(path) for path in FILES] == [files.read(path) for path in FILES]
     assert traffic.bytes < 2e6
+
+
+@pytest.mark.parametrize("rev", [pin.rev for pin in pins.pinned("vllm")])
+def test_the_matrix_says_what_apply_does(rev: str) -> None:
+    done = matrix.run(matrix.Wanted(engine="vllm", rev=rev, native=True), Console())
+    pristine = checkout.checkout(pins.load("vllm", rev), source="sdist")
+    for target in series.TARGETS:
+        tree = apply.apply_series(
+            series.layered("vllm"), pristine, target=target, variants=served(())
+        )
+        applied = {item.patch.name for item in tree.plan if item.applies}
+        not_needed = {item.patch.name for item in tree.plan if item.status == "not needed"}
+        cells = [cell for row in done.rows for cell in row.cells.values() if cell.target == target]
+        assert {cell.patch for cell in cells if cell.verdict == "semantic"} == applied
+        assert {cell.patch for cell in cells if cell.verdict == "not needed"} == not_needed

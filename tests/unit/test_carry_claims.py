@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspatch.carry import claims, spans
+from dspatch.carry import claimcheck, claims, spans
 from dspatch.carry.matrix import Cell
 
 RELEASES = ("0.9.0", "0.9.0.1", "0.9.1", "0.10.0", "0.10.1.post1")
@@ -47,7 +47,7 @@ BRIEF = "# Title\n\n<!-- dspatch matrix vllm brief --><!-- /dspatch matrix vllm 
 def differences(document, rows, releases=RELEASES):
     found, unread = [], 0
     for block in claims.blocks(document, "vllm"):
-        more, open_cells = claims.differences(block, releases, rows)
+        more, open_cells = claimcheck.differences(block, releases, rows)
         found += map(str, more)
         unread += open_cells
     return found, unread

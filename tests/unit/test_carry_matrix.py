@@ -286,9 +286,7 @@ def test_what_a_key_depends_on(series):
     folder = series({"cpu-mla": PATCH, "engine": OTHER})
 
     def keys():
-        loaded = layered("vllm")
-        found = Keys(loaded, [])
-        return {patch.name: found.key(patch) for patch in loaded.patches}
+        return Keys(layered("vllm"), []).all
 
     first = keys()
     (folder / "engine" / usesfile.NAME).write_text("written-for = 'v1.0'\n")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from dspatch import fetch, index, paths, pipconfig, treefiles
 from dspatch.carry import memberstore, ranges, remote, wheeldir
-from dspatch.carry.ranges import FileRanges, RangeFile, Traffic
+from dspatch.carry.rangefile import RangeFile
+from dspatch.carry.ranges import FileRanges, Traffic
 from dspatch.errors import (
     DownloadError,
     HashMismatchError,
