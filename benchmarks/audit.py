@@ -1,0 +1,84 @@
+"""`dspatch audit` of one release, cold and warm, beside downloading and unpacking its wheel.
+
+    python benchmarks/audit.py --rev v0.10.1 --variant deepseek-v3 --rounds 5
+
+Cold starts from an empty cache, warm from what the run before left; each figure is a whole process,
+in seconds: median (minimum to maximum). The wheel is fetched by pip without its dependencies, as
+somebody would who wants to look at it, and unpacked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+ROUNDS = 5
+
+
+def audit(words: list[str], cache: Path) -> tuple[float, dict[str, Any]]:
+    """One audit in a process of its own: seconds, and its result."""
+    env = {**os.environ, "DSPATCH_CACHE": str(cache), "DSPATCH_WORK": str(cache / "work")}
+    command = [sys.executable, "-m", "dspatch", "audit", *words, "--json"]
+    start = time.perf_counter()
+    done = subprocess.run(command, env=env, check=True, capture_output=True)
+    return time.perf_counter() - start, json.loads(done.stdout)
+
+
+def wheel(engine: str, rev: str, folder: Path) -> tuple[float, float, int, int]:
+    """Seconds to download and to unpack a release's wheel, its bytes, and those unpacked."""
+    wanted = f"{engine}=={rev.removeprefix('v')}"
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir"]
+    command += ["--only-binary=:all:", "--python-version=3.11", "--dest", str(folder), wanted]
+    start = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    fetched = time.perf_counter() - start
+    (path,) = folder.glob("*.whl")
+    start = time.perf_counter()
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(folder / "unpacked")
+        size = sum(info.file_size for info in archive.infolist())
+    return fetched, time.perf_counter() - start, path.stat().st_size, size
+
+
+def text(values: list[float]) -> str:
+    return f"{statistics.median(values):.1f} s ({min(values):.1f} to {max(values):.1f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", default="vllm")
+    parser.add_argument("--rev", default="v0.10.1")
+    parser.add_argument("--variant", default="deepseek-v3")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    given = parser.parse_args()
+    words = ["--engine", given.engine, "--rev", given.rev, "--variant", given.variant]
+    cold: list[float] = []
+    warm: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(given.rounds):
+            cache = Path(folder) / f"cache-{number}"
+            seconds, first = audit(words, cache)
+            cold.append(seconds)
+            seconds, again = audit(words, cache)
+            warm.append(seconds)
+            assert first["findings"] == again["findings"]
+        fetched, unpacked, size, whole = wheel(given.engine, given.rev, Path(folder) / "wheel")
+    print(f"{given.engine} {given.rev}, {given.variant}: {len(first['findings'])} findings")
+    print(f"cold: {text(cold)}, {first['bytes'] / 1e6:.2f} MB in {first['requests']} requests")
+    print(f"warm: {text(warm)}, {again['bytes'] / 1e6:.2f} MB in {again['requests']} requests")
+    print(
+        f"wheel: {size / 1e6:.0f} MB in {fetched:.1f} s, unpacked to {whole / 1e6:.0f} MB in {unpacked:.1f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()
