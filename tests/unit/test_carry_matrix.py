@@ -413,3 +413,51 @@ def test_two_at_once_write_no_half_file(server, series):
         found = list(pool.map(lambda _: matrixkit.run().rows, range(3)))
     assert found[0] == found[1] == found[2]
     assert matrixkit.run().fresh == 0
+
+
+# -- what a merge starts from ------------------------------------------------------------------------
+
+
+def held_patch(series, diff: str, made_on: str) -> None:
+    folder = series({})
+    (folder / "series").write_text("held\n")
+    held = folder / "held"
+    held.mkdir()
+    (held / "patch.toml").write_text(HELD)
+    (held / f"{made_on}.diff").write_text(diff)
+
+
+BEFORE = b"".join(b"line = %d\n" % at for at in range(40))
+AFTER = BEFORE.replace(b"line = 20\n", b"line = 200\n")
+
+
+def test_a_diff_made_on_files_that_nobody_has_is_not_merged_by_guess(server, series):
+    held_patch(series, form(b"# never published\n" + BEFORE, AFTER), "v1.0")
+    offer(server, "1.0", {ENGINE: BEFORE.replace(b"line = 18\n", b"line = 180\n")})
+    offer(server, "1.1", {ENGINE: BEFORE.replace(b"line = 17\n", b"line = 170\n")})
+    done = matrixkit.run()
+    assert set(matrixkit.verdicts(done, "held", "cuda").values()) == {"conflict"}
+
+
+def test_a_diff_made_on_a_commit_is_merged_only_where_git_has_its_files(server, series):
+    held_patch(series, form(BEFORE, AFTER), "1" * 40)
+    offer(server, "1.0", {ENGINE: BEFORE.replace(b"line = 18\n", b"line = 180\n")})
+    assert matrixkit.verdicts(matrixkit.run(), "held", "cuda") == {"1.0": "conflict"}
+
+
+def test_a_file_that_moved_is_found_and_its_new_place_told(server, series):
+    held_patch(series, form(BEFORE, AFTER), "v1.0")
+    offer(server, "1.0", {ENGINE: BEFORE})
+    offer(server, "1.1", {ENGINE: None, "vllm/core/engine.py": BEFORE})
+    done = matrixkit.run()
+    assert matrixkit.verdicts(done, "held", "cuda") == {"1.0": "strict", "1.1": "merged"}
+    told = matrixkit.why(done, "held", "1.1", "cuda")
+    assert told == "vllm/engine.py is now vllm/core/engine.py"
+
+
+def test_fuzz_is_told_apart_from_exact_context(server, series):
+    held_patch(series, form(BEFORE, AFTER), "2" * 40)
+    path = paths.data("patches") / "vllm" / "held" / "patch.toml"
+    path.write_text(HELD + '\n[fuzz]\ncontext = 1\nreason = "only the neighbours matter"\n')
+    offer(server, "1.0", {ENGINE: BEFORE.replace(b"line = 18\n", b"line = 180\n")})
+    assert matrixkit.verdicts(matrixkit.run(), "held", "cuda") == {"1.0": "fuzzy"}
