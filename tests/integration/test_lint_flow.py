@@ -29,8 +29,9 @@ ALIKE = WRITTEN.split("[[file]]")[0].replace("Serve MLA on CPU", "Name the platf
 )
 
 
-def release(bench: Bench, version: str, ops: bytes) -> None:
+def release(bench: Bench, version: str, ops: bytes, **more: bytes) -> None:
     source = SOURCE | {"vllm/ops.py": ops}
+    source |= {f"vllm/{name}.py": data for name, data in more.items()}
     source = {path: data.replace(b"1.0", version.encode()) for path, data in source.items()}
     base = {p: d for p, d in source.items() if not p.startswith("csrc/")} | {
         "vllm/_C.abi3.so": shared_object(),
@@ -160,3 +161,32 @@ def test_range_diff_tells_each_patch_on_two_releases(bench: Bench) -> None:
     found = bench.json("patch", "range-diff", "v1.0", "v2.0")
     assert found["revisions"] == ["v1.0", "v2.0"]
     assert {pair["verdict"] for pair in found["patches"]} == {"same"}
+
+
+def test_a_pin_that_the_patches_do_not_apply_to_is_a_fault_and_the_others_are_looked_at(
+    bench: Bench,
+) -> None:
+    bench.run(*LINT, "--write")
+    release(bench, "2.0", OPS, registry=b"class Backend:\n    OTHER = 1\n")
+    assert rules(bench) == [("applies", "v2.0")]
+    message = bench.run(*LINT, code=FAULTS)
+    assert "v0.27.1 is not looked at" in message  # the test's index has no release of the engine
+    assert "rules broken: applies" in message
+
+
+def test_the_users_own_patches_are_linted_beside_those_that_ship(bench: Bench) -> None:
+    bench.run(*LINT, "--write")
+    own = bench.root / "work/patches/vllm"
+    (own / "mine").mkdir(parents=True)
+    (own / "series").write_text("mine\n")
+    patch = ALIKE.replace("Name the platform", "Say that it is mine").replace("host", "mine")
+    patch = patch.replace("mini/", "vllm/").replace('name = "cpu"', 'name = "host"')
+    added = "import vllm.ops\n\nname = vllm.ops.decode(1, 2)\n"
+    (own / "mine/patch.toml").write_text(patch.replace('name = "mine"', added))
+    # It changes the line that a shipped patch wrote.
+    overlap = ("overlap", "mine/patch.toml")
+    assert rules(bench, "mine") == [("uses", "mine/uses.toml"), overlap]
+    bench.run(*LINT, "mine", "--write", code=FAULTS)
+    assert (own / "mine/uses.toml").exists()
+    assert not (own / "mine/golden").exists()  # goldens are for patches that ship
+    assert rules(bench, "mine") == [overlap]
