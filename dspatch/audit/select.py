@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dspatch.audit import commandline
 from dspatch.audit.cards import Card
 from dspatch.audit.conditions import facts_of, holds
 from dspatch.audit.finding import Finding
@@ -97,44 +97,8 @@ def _place(finding: Finding, user: User) -> str | None:
 
 def _options(options: Sequence[str], user: User) -> str | None:
     """The options of which it needs one, as far as no command says; `None` when a command has none."""
-    answers = {each: given(each, user.command) for each in options}
+    answers = {each: commandline.given(each, user.command) for each in options}
     if not options or True in answers.values():
         return ""
     open_ones = [each for each, answer in answers.items() if answer is None]
-    if not open_ones:
-        return None
-    return f"with {' or '.join(each.replace(' & ', ' and ') for each in open_ones)}"
-
-
-def given(option: str, command: Sequence[str] | None) -> bool | None:
-    """Whether a command line has an option: `--name value`, `--name=value`, or `NAME=value` before it.
-
-    `&` joins options of which all are needed. `None` where the command line does not say: there is
-    none, or the option is no flag and may be set elsewhere.
-    """
-    if command is None:
-        return None
-    have = list(_words(command))
-    missing = []
-    for each in option.split(" & "):
-        wanted = list(_words(shlex.split(each)))
-        if not any(have[n : n + len(wanted)] == wanted for n in range(len(have))):
-            missing.append(each)
-    if any(each.startswith("-") for each in missing):
-        return False
-    return None if missing else True
-
-
-def _words(command: Iterable[str]) -> Iterator[str]:
-    """The words of a command line; names and values that `=` joins apart, dashes in the names of flags."""
-    for word in command:
-        name, equals, value = word.partition("=")
-        if name.startswith("-"):
-            yield name.replace("_", "-")
-        elif equals and not name.isidentifier():
-            yield word
-            continue
-        else:
-            yield name
-        if equals:
-            yield value
+    return f"with {commandline.words(open_ones)}" if open_ones else None

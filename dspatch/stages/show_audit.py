@@ -20,6 +20,7 @@ _COLOURS = {
     "unknown": "white",
 }  # fmt: skip
 _WIDTH = 10  # of the longest severity
+_LONGEST = 60  # of a condition in the table
 _SHOWN = 3  # places of evidence; --json has all
 
 
@@ -86,7 +87,7 @@ def _conditional(found: Sequence[Found], console: Console) -> None:
         [
             (
                 each.finding.severity,
-                "; ".join(each.when),
+                _short("; ".join(each.when)),
                 each.finding.id,
                 _first_good(each),
                 (each.finding.fix or "") if each.command else "",
@@ -95,6 +96,10 @@ def _conditional(found: Sequence[Found], console: Console) -> None:
             for each in found
         ],
     )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _lines(found: Found, done: Audited) -> list[tuple[str, str]]:
