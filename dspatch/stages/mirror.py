@@ -95,6 +95,7 @@ def run(folder: Path, jobs: Sequence[Wanted], console: Console, *, prove: bool =
     With `prove`, also what conformance installs: the engines' environments and the oracle's. Raises
     `MirrorError`, or what `index.download` raises; what was fetched so far is kept.
     """
+    _refuse_mirror_of_mirror()
     folder = folder.resolve()
     with _alone(folder):
         before = mirrors.read(folder)
@@ -109,6 +110,15 @@ def run(folder: Path, jobs: Sequence[Wanted], console: Console, *, prove: bool =
             mirrors.check(folder)
     added = tuple(sorted(filled.files.keys() - before.files.keys()))
     return Written(folder=folder, mirror=filled, added=added)
+
+
+def _refuse_mirror_of_mirror() -> None:
+    if (source := paths.mirror()) is not None:
+        raise MirrorError(
+            "A mirror is written from the indexes that pip is configured with.",
+            why=f"DSPATCH_MIRROR names {source}, from which alone packages come",
+            next="unset DSPATCH_MIRROR and run the command again",
+        )
 
 
 def _of_job(content: Mapping[str, Any]) -> Wanted:

@@ -160,6 +160,11 @@ def test_what_a_mirror_lacks_is_named_with_the_command_that_gets_it(bench: Mirro
     assert "cannot be read" in bench.run("pin", "mirror", str(bench.mirror), *RELEASE, code=MIRROR)
 
 
+def test_a_mirror_is_not_written_from_another(bench: Mirrored) -> None:
+    words = ("pin", "mirror", str(bench.mirror), *RELEASE)
+    assert "unset DSPATCH_MIRROR" in bench.run(*words, code=MIRROR, DSPATCH_MIRROR="elsewhere")
+
+
 def test_a_mirror_that_is_a_file_is_refused(bench: Mirrored) -> None:
     bench.run("pin", "mirror", "/dev/null/x", *RELEASE, code=MIRROR)
 

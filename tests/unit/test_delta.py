@@ -221,6 +221,15 @@ def test_files_that_a_cache_shares_are_left_as_they_are(bench: Bench, tmp_path: 
     assert (bench.site / "mini/ops.py").read_bytes() == b"def op():\n    return 1\n"
 
 
+def test_a_disk_that_takes_no_more_changes_nothing(bench: Bench) -> None:
+    before = files(bench.site, compiled=True)
+    limited = ["bash", "-c", 'ulimit -f 4; exec "$@"', "bash", bench.python, bench.delta.path]
+    done = subprocess.run(limited, capture_output=True, text=True, check=False)
+    assert done.returncode == MISFIT, done.stderr
+    assert "nothing was changed" in done.stderr
+    assert files(bench.site, compiled=True) == before
+
+
 def test_two_at_once(bench: Bench) -> None:
     command = [bench.python, bench.delta.path, "--json"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
