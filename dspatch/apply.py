@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # The modules whose code decides what a patched tree looks like.
 CODE = (
     "apply", "astfind", "batch", "diffhead", "difflines", "diffs", "edits", "git", "onto",
-    "patchfile", "render", "series", "threeway", "traits", "treefiles", "carry/already",
+    "patchfile", "render", "series", "strictly", "threeway", "traits", "treefiles", "carry/already",
     "carry/binding", "carry/bindings", "carry/bycode", "carry/bytext", "carry/drift",
     "carry/editstate", "carry/expressions", "carry/guard", "carry/hunkfind", "carry/modules",
     "carry/names", "carry/parts", "carry/signatures", "carry/skeleton", "carry/units",

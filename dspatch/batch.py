@@ -11,6 +11,7 @@ from dspatch.diffs import FileDiff
 from dspatch.errors import DiffFormatError, DspatchError, GitError
 from dspatch.onto import Place, by_nearness, change_of, recorded_form
 from dspatch.patchfile import Patch
+from dspatch.strictly import Through, through
 from dspatch.threeway import Outcome
 from dspatch.treefiles import Files
 
@@ -41,23 +42,24 @@ class _Batch:
 
 def changes_of(patches: Sequence[Patch], files: Files, place: Place) -> Iterator[Result]:
     """What each patch does to the tree as those before it left it; one that fails changes nothing."""
-    batch = _Batch()
-    for patch in patches:
-        parts = _diff_to_try(patch, place)
-        if parts is None or not batch.fits(parts):
-            done = _applied(batch, files, place)
+    with through(place.repo) as index:
+        batch = _Batch()
+        for patch in patches:
+            parts = _diff_to_try(patch, place)
+            if parts is None or not batch.fits(parts):
+                done = _applied(batch, files, place, index)
+                files, batch = _after(files, done), _Batch()
+                yield from done
+            if parts and not _in_doubt(parts, files):
+                batch.add(patch, parts)
+                continue
+            # It may need what those in waiting leave behind.
+            done = _applied(batch, files, place, index)
             files, batch = _after(files, done), _Batch()
+            done.append(_alone(patch, files, place))
+            files = _after(files, done[-1:])
             yield from done
-        if parts and not _in_doubt(parts, files):
-            batch.add(patch, parts)
-            continue
-        # It may need what those in waiting leave behind.
-        done = _applied(batch, files, place)
-        files, batch = _after(files, done), _Batch()
-        done.append(_alone(patch, files, place))
-        files = _after(files, done[-1:])
-        yield from done
-    yield from _applied(batch, files, place)
+        yield from _applied(batch, files, place, index)
 
 
 def _in_doubt(parts: Sequence[FileDiff], files: Files) -> bool:
@@ -77,12 +79,12 @@ def _diff_to_try(patch: Patch, place: Place) -> tuple[FileDiff, ...] | None:
         return None  # told when the patch is applied alone
 
 
-def _applied(batch: _Batch, files: Files, place: Place) -> list[Result]:
+def _applied(batch: _Batch, files: Files, place: Place, index: Through) -> list[Result]:
     if not batch.waiting:
         return []
     parts = [part for _, own in batch.waiting for part in own]
     try:
-        changes = threeway.apply_strictly(place.repo, parts, files)
+        changes = index.apply(parts, files)
     except GitError:  # git refuses one of them: find out which
         return _one_by_one([patch for patch, _ in batch.waiting], files, place)
     results = []

@@ -61,11 +61,15 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What a commit does to one path: new bytes, or `None` to delete it."""
+    """What a commit does to one path: new bytes, or `None` to delete it.
+
+    `blob` is their id where git holds them already.
+    """
 
     path: str
     data: bytes | None
     mode: str = "100644"
+    blob: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,9 +166,10 @@ class Repo:
             found = self.run("cat-file", "--batch-check=%(objectname)", stdin=names)
         return [None if " " in line else line for line in found.split("\n")]
 
-    def entries(self, tree: str) -> dict[str, Entry]:
-        """Every file of a tree, by path."""
-        listing = self._execute(["ls-tree", "-r", "-z", "--full-tree", tree], None, None)
+    def entries(self, tree: str, paths: Sequence[str] = ()) -> dict[str, Entry]:
+        """The files of a tree, by path: all of them, or those of the given paths that are there."""
+        args = ["ls-tree", "-r", "-z", "--full-tree", tree, *(["--", *paths] if paths else [])]
+        listing = self._execute(args, None, None)
         found = {}
         for record in listing.split(b"\0")[:-1]:
             head, path = record.split(b"\t", 1)
@@ -443,6 +448,9 @@ def _write_change(stream: IO[bytes], change: Change) -> None:
     if change.data is None:
         stream.write(b"D %s\n" % path)
         return
+    if change.blob is not None:
+        stream.write(b"M %s %s %s\n" % (change.mode.encode(), change.blob.encode(), path))
+        return
     stream.write(b"M %s inline %s\n" % (change.mode.encode(), path))
     stream.write(b"data %d\n" % len(change.data))
     stream.write(change.data)
@@ -495,7 +503,9 @@ def _error(command: list[str], stderr: str, place: Path) -> DspatchError:
         return DiskFullError(
             "The disk is full.", why=stderr.strip(), next="free some space and run it again"
         )
-    if re.search(r"Read-only file system|insufficient permission|file.*: Permission denied", stderr):
+    if re.search(
+        r"Read-only file system|insufficient permission|file.*: Permission denied", stderr
+    ):
         return NotWritableError(
             f"{place} may not be written.", why=stderr.strip(), next="move it with DSPATCH_CACHE"
         )

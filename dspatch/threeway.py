@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Literal
@@ -13,6 +13,7 @@ from dspatch import diffs
 from dspatch.diffs import FileDiff, Hunk
 from dspatch.errors import GitError, PatchConflictError
 from dspatch.git import Change, Entry, Index, Merge, Repo
+from dspatch.strictly import difference, entries, through
 from dspatch.treefiles import PLAIN, Files
 
 # Fewer digits of a blob's id than git ever writes would prove nothing.
@@ -110,7 +111,8 @@ def apply_diff(
 
 def apply_strictly(repo: Repo, parts: Sequence[FileDiff], files: Files) -> dict[str, Change]:
     """Apply diffs without `obstacles`, through git; raises `GitError`."""
-    return _through_index(repo, parts, files, context=None)
+    with through(repo) as index:
+        return index.apply(parts, files)
 
 
 # -- strict ------------------------------------------------------------------------------------
@@ -177,45 +179,6 @@ def _refused(parts: Sequence[FileDiff], error: GitError) -> Conflict:
     return _conflict(parts[0], "no place", error.why.splitlines()[0])
 
 
-def _through_index(
-    repo: Repo, parts: Sequence[FileDiff], files: Files, *, context: int | None
-) -> dict[str, Change]:
-    old = entries(repo, files, [part.old_path for part in parts if part.old_path])
-    with repo.scratch_index() as index:
-        index.add(old.values())
-        index.apply("".join(part.text for part in parts), context=context)
-        return _difference(repo, old, index.entries())
-
-
-def entries(repo: Repo, files: Files, paths: Iterable[str]) -> dict[str, Entry]:
-    """The paths that exist, as entries whose blobs `repo` holds."""
-    known: dict[str, str] = {}
-    unknown: dict[str, bytes] = {}
-    for path in dict.fromkeys(paths):
-        blob = files.known_blob(path)
-        if blob is not None:
-            known[path] = blob
-        elif (data := files.read(path)) is not None:
-            unknown[path] = data
-    known.update(zip(unknown, repo.write_blobs(list(unknown.values())), strict=True))
-    return {
-        path: Entry(path=path, mode=files.mode(path), blob=blob) for path, blob in known.items()
-    }
-
-
-def _difference(
-    repo: Repo, old: Mapping[str, Entry], new: Mapping[str, Entry]
-) -> dict[str, Change]:
-    changes: dict[str, Change] = {
-        path: Change(path=path, data=None) for path in old if path not in new
-    }
-    with repo.reading() as read:
-        for path, entry in new.items():
-            if old.get(path) != entry:
-                changes[path] = Change(path=path, data=read(entry.blob), mode=entry.mode)
-    return changes
-
-
 def _fuzzy(
     repo: Repo,
     parts: Sequence[FileDiff],
@@ -224,7 +187,8 @@ def _fuzzy(
     obstacles: Sequence[Conflict],
 ) -> Outcome:
     try:
-        return Outcome(how="fuzzy", changes=_through_index(repo, parts, files, context=context))
+        with through(repo) as index:
+            return Outcome(how="fuzzy", changes=index.apply(parts, files, context=context))
     except GitError as error:
         raise MergeConflictError([*obstacles, _refused(parts, error)], {}) from None
 
@@ -263,7 +227,7 @@ def _merged(
     with repo.scratch_index() as index:
         index.add(ours.values())
         merge = repo.merge(base, index.tree(), theirs)
-    changes = _difference(repo, ours, repo.entries(merge.tree))
+    changes = difference(repo, ours, repo.entries(merge.tree))
     if not merge.clean:
         marked = {path: _labelled(change, merge, labels) for path, change in changes.items()}
         raise MergeConflictError(_merge_conflicts(merge, labels), marked)

@@ -84,7 +84,8 @@ class Files:
 
     def known_blob(self, path: str) -> str | None:
         """The id of a path's blob where git holds it already, which it need not for changes."""
-        return None if path in self.changes else self.source.known_blob(path)
+        change = self.changes.get(path)
+        return self.source.known_blob(path) if change is None else change.blob
 
     def with_changes(self, changes: Mapping[str, Change]) -> Files:
         """The same tree with more changes on top."""
