@@ -14,18 +14,20 @@ from dspatch.checkout import cache_of, checkout
 from dspatch.errors import DspatchError, PatchConflictError
 from dspatch.git import NewCommit, Repo
 from dspatch.pins import lookup
-from dspatch.threeway import Labels, MergeConflictError, Outcome, apply_diff
+from dspatch.threeway import How, Labels, MergeConflictError, Outcome, apply_diff
 from dspatch.treefiles import Files
 
 
 @dataclass(frozen=True, kw_only=True)
 class Merged:
-    """A change as it came onto the pin, on top of those before it: the outcome and its diff."""
+    """A change as it came onto the pin, on top of those before it: how, its diff, the tree it gives."""
 
     mail: PatchMail
-    outcome: Outcome
+    how: How
+    note: str
+    paths: tuple[str, ...]
     diff: str
-    commit: str
+    tree: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +109,37 @@ class Onto:
             return []
         with cache_of(self.tree.checkout.engine) as repo:
             ids = repo.write_commits("refs/importing/patches", self.tree.commit, commits)
+        trees = self.repo.resolve_all(*(f"{oid}^{{tree}}" for oid in ids))
         return [
-            Merged(mail=mail, outcome=outcome, diff=diff, commit=oid)
-            for (mail, outcome), diff, oid in zip(fitting, self.repo.diffs(ids), ids, strict=True)
+            Merged(
+                mail=mail,
+                how=outcome.how,
+                note=outcome.note,
+                paths=tuple(sorted(outcome.changes)),
+                diff=diff,
+                tree=tree or "",
+            )
+            for (mail, outcome), diff, tree in zip(
+                fitting, self.repo.diffs(ids), trees, strict=True
+            )
         ]
+
+
+def from_strict(
+    mails: Sequence[PatchMail], names: Sequence[str], tree: PatchedTree
+) -> list[Merged] | None:
+    """The changes as the last patches of a series, so named, that was applied with their diffs as forms.
+
+    `None` unless every one of them came on strictly: then their order and their diffs are right.
+    """
+    new = tree.patches[-len(mails) :]
+    notes = {item.patch.name: item.why for item in tree.plan}
+    strict = all(patch.how == "strict" and not notes[patch.name] for patch in new)
+    if [patch.name for patch in new] != list(names) or not strict:
+        return None
+    repo, ids = tree.checkout.repo, [patch.commit for patch in new]
+    trees = repo.resolve_all(*(f"{oid}^{{tree}}" for oid in ids))
+    return [
+        Merged(mail=mail, how="strict", note="", paths=patch.paths, diff=diff, tree=oid or "")
+        for mail, patch, diff, oid in zip(mails, new, repo.diffs(ids), trees, strict=True)
+    ]

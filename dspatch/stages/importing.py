@@ -8,14 +8,15 @@ from pathlib import Path
 
 from dspatch import apply
 from dspatch.apply import PatchedTree
-from dspatch.carry import incoming, layer, projection
+from dspatch.carry import incoming, layer, merging, projection
+from dspatch.carry.incoming import Incoming
 from dspatch.carry.layer import Draft
 from dspatch.carry.mail import PatchMail
 from dspatch.carry.merging import Merged, Onto
 from dspatch.carry.recording import record_uses
 from dspatch.checkout import Checkout
 from dspatch.console import Console
-from dspatch.errors import PatchConflictError, PatchFormatError
+from dspatch.errors import DiffFormatError, PatchConflictError, PatchFormatError
 from dspatch.pins.engines import engine as engine_facts
 from dspatch.series import Series
 from dspatch.stages.apply import pristine
@@ -70,24 +71,24 @@ def run(
     with console.working(f"reading {source}"):
         came = incoming.read(source, _origin(resolved, said, repo), named_repo=repo is not None)
     came = replace(came, mails=_completed(came.mails, said, ask))
+    job = _Target(resolved=resolved, found=found)
     with layer.editing(request.engine) as draft:
         draft.set_lines(draft.lines())
-        with draft.tried() as series:
-            if said.name:
-                projection.name_of(came.mails[0], [patch.name for patch in series.patches])
-            tree = _applied(series, resolved, found)
-            merged = Onto(tree=tree, came=came).put()
-            taken = _add(draft, series, merged, resolved, revision_of(resolved, found))
+        names = job.names(draft)
+        if said.name:
+            projection.name_of(came.mails[0], names)
+        merged = job.strictly(draft, came.mails, names) or job.merged(draft, came)
+        taken = job.add(draft, merged, names)
         if taken:
             with draft.tried() as series:
-                tree = _applied(series, resolved, found)
+                tree = job.applied(series)
                 _check(tree, merged, series)
                 record_uses(draft, [one.name for one in taken], series, tree)
             draft.write()
     new = [one.mail for one in merged]
     return Imported(
         folder=draft.own,
-        made_on=revision_of(resolved, found),
+        made_on=job.made_on,
         taken=taken,
         upstream=tuple(mail.subject for mail in came.mails if mail not in new),
         next=f"dspatch apply --engine {request.engine} --rev {request.rev}",
@@ -98,12 +99,6 @@ def _origin(resolved: Resolved, said: Said, repo: str | None) -> incoming.Origin
     upstream = engine_facts(resolved.request.engine).repository
     return incoming.Origin(
         repo=repo or upstream, upstream=upstream, release=resolved.pin.tag, squash=said.squash
-    )
-
-
-def _applied(series: Series, resolved: Resolved, found: Checkout) -> PatchedTree:
-    return apply.apply_series(
-        series, found, target=resolved.request.target, variants=resolved.variants
     )
 
 
@@ -128,36 +123,76 @@ def _completed(mails: Sequence[PatchMail], said: Said, ask: Ask) -> tuple[PatchM
     )
 
 
-def _add(
-    draft: Draft, series: Series, merged: Sequence[Merged], resolved: Resolved, made_on: str
-) -> tuple[Taken, ...]:
-    names = [patch.name for patch in series.patches]
-    taken = []
-    for one in merged:
-        name = projection.name_of(one.mail, names)
-        names.append(name)
-        form = one.diff.encode("utf-8", "surrogateescape")
-        written_for = made_on if resolved.revision is None else None
-        toml = projection.toml(projection.as_table(one.mail, written_for=written_for))
-        draft.add(name, {"patch.toml": toml, f"{made_on}.diff": form})
-        paths = tuple(sorted(one.outcome.changes))
-        taken.append(
-            Taken(
-                name=name,
-                subject=one.mail.subject,
-                how=one.outcome.how,
-                paths=paths,
-                note=one.outcome.note,
-            )
+@dataclass(frozen=True, kw_only=True)
+class _Target:
+    """The pin that changes are put onto, and how they become patches for it."""
+
+    resolved: Resolved
+    found: Checkout
+
+    @property
+    def made_on(self) -> str:
+        return revision_of(self.resolved, self.found)
+
+    def names(self, draft: Draft) -> list[str]:
+        with draft.tried() as series:
+            return [patch.name for patch in series.patches]
+
+    def applied(self, series: Series) -> PatchedTree:
+        target = self.resolved.request.target
+        return apply.apply_series(
+            series, self.found, target=target, variants=self.resolved.variants
         )
-    return tuple(taken)
+
+    def strictly(
+        self, draft: Draft, mails: Sequence[PatchMail], names: Sequence[str]
+    ) -> list[Merged] | None:
+        """All changes as one series, if every one applies as it came: many go through git at once."""
+        trial = Draft(engine=draft.engine, changes=dict(draft.changes))
+        as_they_came = [
+            Merged(mail=mail, how="strict", note="", paths=(), diff=mail.diff, tree="")
+            for mail in mails
+        ]
+        new = [taken.name for taken in self.add(trial, as_they_came, names)]
+        try:
+            with trial.tried() as series:
+                return merging.from_strict(mails, new, self.applied(series))
+        except (PatchConflictError, DiffFormatError):
+            return None
+
+    def merged(self, draft: Draft, came: Incoming) -> list[Merged]:
+        """The changes one by one, each strictly or merged, without those that are there already."""
+        with draft.tried() as series:
+            return Onto(tree=self.applied(series), came=came).put()
+
+    def add(
+        self, draft: Draft, merged: Sequence[Merged], names: Sequence[str]
+    ) -> tuple[Taken, ...]:
+        """Add a patch for each change to the draft."""
+        taken: list[Taken] = []
+        for one in merged:
+            name = projection.name_of(one.mail, [*names, *(each.name for each in taken)])
+            written_for = self.made_on if self.resolved.revision is None else None
+            toml = projection.toml(projection.as_table(one.mail, written_for=written_for))
+            form = one.diff.encode("utf-8", "surrogateescape")
+            draft.add(name, {"patch.toml": toml, f"{self.made_on}.diff": form})
+            taken.append(
+                Taken(
+                    name=name,
+                    subject=one.mail.subject,
+                    how=one.how,
+                    paths=one.paths,
+                    note=one.note,
+                )
+            )
+        return tuple(taken)
 
 
 def _check(tree: PatchedTree, merged: Sequence[Merged], series: Series) -> None:
     """Raise when the new patches would not give the tree that they were made for."""
     new = series.patches[-len(merged) :]
     applying = {item.patch.name for item in tree.plan if item.applies}
-    wanted = tree.checkout.repo.resolve(f"{merged[-1].commit}^{{tree}}")
+    wanted = merged[-1].tree
     if all(patch.name in applying for patch in new) and tree.tree != wanted:
         raise PatchConflictError(
             "the imported patches do not give the same tree when they are applied again.",
