@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from dspatch import variants
+from dspatch import pins, variants
 from dspatch.audit import choice
 from dspatch.audit.answer import State
 from dspatch.audit.choice import Standing
@@ -15,7 +15,7 @@ from dspatch.audit.select import Model, User
 from dspatch.carry import spans
 
 TARGETS = ("cuda", "cpu")
-_MARKS: dict[State, str] = {"yes": "●", "no": "", "unknown": "?"}
+_MARKS: dict[State, str] = {"yes": "●", "unknown": "?"}
 _STYLE = """\
 :root { color-scheme: light dark; --ink: #1c1f24; --soft: #5c6470; --line: #d9dde3; --page: #fff;
   --band: #f5f6f8; --wrong: #c4262e; --crash: #a3248f; --slow: #b26a00; --missing: #0f6cbd;
@@ -101,17 +101,17 @@ def _choice(done: History, models: list[str]) -> Iterator[str]:
     yield "<th>newest</th>"
     yield "".join(f'<th class="{each}">{each}</th>' for each in SEVERITIES)
     yield "</tr></thead><tbody>"
+    targets = [each for each in TARGETS if each in pins.engine(done.engine).bases]
     for model in models:
-        for target in TARGETS:
-            yield _chosen(done, model, target)
+        yield from (_chosen(done, model, target, targets[0]) for target in targets)
     yield "</tbody></table></div>"
 
 
-def _chosen(done: History, model: str, target: str) -> str:
+def _chosen(done: History, model: str, target: str, first: str) -> str:
     user = User(models=(Model(variant=variants.variant(model)),), target=target)
     found = choice.standings(done, user)
     best = choice.best(found)
-    name = f'<th scope="row">{escape(model)}</th>' if target == TARGETS[0] else "<th></th>"
+    name = f'<th scope="row">{escape(model)}</th>' if target == first else "<th></th>"
     return (
         f"<tr>{name}<td>{target}</td>{_standing(best, 'best')}{_standing(found[-1], 'soft')}</tr>"
     )
@@ -148,13 +148,18 @@ def _grid(done: History, models: list[str]) -> Iterator[str]:
 def _row(row: Row) -> str:
     finding = row.concern.finding
     cells = "".join(
-        f'<td class="{finding.severity if state == "yes" else state}" title="{version}: {state}">'
-        f"{_MARKS[state]}</td>"
-        for version, state in reversed(list(row.states.items()))
+        _cell(finding, version, state) for version, state in reversed(list(row.states.items()))
     )
     models = escape(" ".join(row.concern.models))
     link = f'<a href="#{finding.id}">{escape(finding.title)}</a>'
     return f'<tr data-models="{models}"><th class="f" scope="row">{link}</th>{cells}</tr>'
+
+
+def _cell(finding: Finding, version: str, state: State) -> str:
+    if state == "no":
+        return "<td></td>"
+    kind = finding.severity if state == "yes" else state
+    return f'<td class="{kind}" title="{version}: {state}">{_MARKS[state]}</td>'
 
 
 def _details(done: History) -> Iterator[str]:
