@@ -26,8 +26,8 @@ Status = Literal["applies", "not needed", "other target", "other variant", "upst
 # `!*` in the user's own series: none of the patches that ship.
 EVERY = "*"
 
-# Generated from the rest of the folder, so no part of what a patch is.
-_DERIVED = ("golden/", "uses.toml", "__pycache__/")
+# Generated from the rest of the folder, or left by a change that was cut off: no part of what a patch is.
+_DERIVED = ("golden/", "uses.toml", "__pycache__/", ".dspatch-staging.")
 
 
 @dataclass(frozen=True, kw_only=True)
