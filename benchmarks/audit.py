@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -24,13 +25,19 @@ from typing import Any
 ROUNDS = 5
 
 
-def audit(words: list[str], cache: Path) -> tuple[float, dict[str, Any]]:
-    """One audit in a process of its own: seconds, and its result."""
+def audit(words: list[str], cache: Path) -> tuple[float, float, dict[str, Any]]:
+    """One audit in a process of its own: seconds, those of them on a processor, and its result."""
     env = {**os.environ, "DSPATCH_CACHE": str(cache), "DSPATCH_WORK": str(cache / "work")}
     command = [sys.executable, "-m", "dspatch", "audit", *words, "--json"]
-    start = time.perf_counter()
+    start, busy = time.perf_counter(), cpu()
     done = subprocess.run(command, env=env, check=True, capture_output=True)
-    return time.perf_counter() - start, json.loads(done.stdout)
+    return time.perf_counter() - start, cpu() - busy, json.loads(done.stdout)
+
+
+def cpu() -> float:
+    """The seconds that the processes started here spent on a processor."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def wheel(engine: str, rev: str, folder: Path) -> tuple[float, float, int, int]:
@@ -49,8 +56,10 @@ def wheel(engine: str, rev: str, folder: Path) -> tuple[float, float, int, int]:
     return fetched, time.perf_counter() - start, path.stat().st_size, size
 
 
-def text(values: list[float]) -> str:
-    return f"{statistics.median(values):.1f} s ({min(values):.1f} to {max(values):.1f})"
+def text(times: list[tuple[float, float]]) -> str:
+    values, busy = [each[0] for each in times], [each[1] for each in times]
+    spread = f"{min(values):.1f} to {max(values):.1f}"
+    return f"{statistics.median(values):.1f} s ({spread}), {statistics.median(busy):.1f} s of processor"
 
 
 def main() -> None:
@@ -61,15 +70,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
     words = ["--engine", given.engine, "--rev", given.rev, "--variant", given.variant]
-    cold: list[float] = []
-    warm: list[float] = []
+    cold: list[tuple[float, float]] = []
+    warm: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(given.rounds):
             cache = Path(folder) / f"cache-{number}"
-            seconds, first = audit(words, cache)
-            cold.append(seconds)
-            seconds, again = audit(words, cache)
-            warm.append(seconds)
+            *times, first = audit(words, cache)
+            cold.append((times[0], times[1]))
+            *times, again = audit(words, cache)
+            warm.append((times[0], times[1]))
             assert first["findings"] == again["findings"]
         fetched, unpacked, size, whole = wheel(given.engine, given.rev, Path(folder) / "wheel")
     print(f"{given.engine} {given.rev}, {given.variant}: {len(first['findings'])} findings")
