@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dspatch import render
-from dspatch.bases import Bases
 from dspatch.carry import matrixstore
 from dspatch.carry.matrix import Cell, measure, without_native
 from dspatch.carry.releasefiles import ReleaseFiles
 from dspatch.carry.watched import WatchedTraits
-from dspatch.carry.wheelbases import WheelBases
 from dspatch.errors import DownloadError, HashMismatchError, UnsafeArchiveError, WheelError
 from dspatch.git import Repo
 from dspatch.onto import Place
@@ -25,7 +23,8 @@ if TYPE_CHECKING:
 
     from dspatch.carry.matrixkeys import Keys
     from dspatch.carry.ranges import Traffic
-    from dspatch.carry.releases import Published, Release
+    from dspatch.carry.releases import Release
+    from dspatch.carry.wheelbases import WheelBases
     from dspatch.patchfile import Patch
     from dspatch.series import Series
     from dspatch.variants import Variant
@@ -36,7 +35,10 @@ _OF_THE_RELEASE = (DownloadError, HashMismatchError, UnsafeArchiveError, WheelEr
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What all releases have in common; `repository` is the engine's shared cache of git objects."""
+    """What all releases have in common; `repository` is the engine's shared cache of git objects.
+
+    `bases` gives, by target, what a form was made on.
+    """
 
     series: Series
     keys: Keys
@@ -44,7 +46,7 @@ class Work:
     variants: Sequence[Variant]
     native: bool
     project: str
-    published: Published
+    bases: Mapping[str, WheelBases]
     client: PyPIClient
     traffic: Traffic
     repository: Path
@@ -129,8 +131,7 @@ def _measured(
 
 def _place(work: Work, release: Release, facts: WatchedTraits, target: str) -> Place:
     repo = Repo(work.repository)  # each thread has git processes of its own
-    behind = Bases(series=work.series, target=target, variants=work.variants)
-    bases = WheelBases(work.project, work.published, work.client, work.traffic, behind)
+    bases = work.bases[target]
     return Place(
         engine=work.series.engine,
         rev=release.rev,

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 class WheelBases:
     """What merging a form asks for: its old blobs in git's reach, and the paths beside them.
 
+    One for all releases of a run, so that each base is opened once.
+
     Where the wheel lacks them, or has others (native files; a form made with other patches below
     it), `behind` is asked, which fetches the whole source.
     """
@@ -40,6 +42,7 @@ class WheelBases:
         self._client = client
         self._traffic = traffic
         self._behind = behind
+        self._opened: dict[str, RemoteWheel | None] = {}
 
     def provide(self, patch: Patch, form: Form, repo: Repo) -> bool:
         """Put a form's old blobs into a repository, and say whether they are there."""
@@ -62,7 +65,11 @@ class WheelBases:
         return wheel.paths() if wheel is not None else ()
 
     def _wheel(self, form: Form) -> RemoteWheel | None:
-        release = self._published.release(form.made_on)
-        if release is None or release.wheel is None:
-            return None
-        return remote.open_wheel(self._project, release.wheel, self._client, self._traffic)
+        if form.made_on not in self._opened:
+            release = self._published.release(form.made_on)
+            self._opened[form.made_on] = (
+                remote.open_wheel(self._project, release.wheel, self._client, self._traffic)
+                if release is not None and release.wheel is not None
+                else None
+            )
+        return self._opened[form.made_on]

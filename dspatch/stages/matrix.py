@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dspatch import pins, pipconfig
+from dspatch.bases import Bases
 from dspatch.carry import releases
 from dspatch.carry.matrix import Cell
 from dspatch.carry.matrixkeys import Keys
 from dspatch.carry.ranges import Traffic
 from dspatch.carry.releasecells import Done, Work, of_release
 from dspatch.carry.releases import Published, Release
+from dspatch.carry.wheelbases import WheelBases
 from dspatch.checkout import cache_of
 from dspatch.errors import UnknownRevisionError
 from dspatch.series import TARGETS, layered
@@ -77,8 +79,8 @@ def run(wanted: Wanted, console: Console) -> Measured:
     single release that cannot be read is told as not measured.
     """
     start = time.monotonic()
-    with _opened(wanted) as work:
-        asked = _asked_for(wanted, work.published)
+    with _opened(wanted) as (work, published):
+        asked = _asked_for(wanted, published)
         with console.working(f"trying {len(work.series.patches)} patches") as step:
             done = _measure_all(work, asked, step)
     return Measured(
@@ -91,12 +93,12 @@ def run(wanted: Wanted, console: Console) -> Measured:
         seconds=time.monotonic() - start,
         fresh=sum(each.fresh for each in done.values()),
         kept=sum(len(each.cells) - each.fresh for each in done.values()),
-        notes=(*work.published.problems, *(each.note for each in done.values() if each.note)),
+        notes=(*published.problems, *(each.note for each in done.values() if each.note)),
     )
 
 
 @contextmanager
-def _opened(wanted: Wanted) -> Iterator[Work]:
+def _opened(wanted: Wanted) -> Iterator[tuple[Work, Published]]:
     facts = pins.engine(wanted.engine)
     series = layered(wanted.engine)
     variants = served(wanted.variants)
@@ -105,19 +107,31 @@ def _opened(wanted: Wanted) -> Iterator[Work]:
     )
     with cache_of(wanted.engine) as repo:  # made under its lock, then only added to
         pass
+    targets, traffic = wanted.targets or TARGETS, Traffic()
     with pipconfig.client(pipconfig.load()) as client:
-        yield Work(
+        bases = {
+            target: WheelBases(
+                facts.sdist,
+                published,
+                client,
+                traffic,
+                Bases(series=series, target=target, variants=variants),
+            )
+            for target in targets
+        }
+        work = Work(
             series=series,
             keys=Keys(series, variants),
-            targets=wanted.targets or TARGETS,
+            targets=targets,
             variants=variants,
             native=wanted.native,
             project=facts.sdist,
-            published=published,
+            bases=bases,
             client=client,
-            traffic=Traffic(),
+            traffic=traffic,
             repository=repo.path,
         )
+        yield work, published
 
 
 def _asked_for(wanted: Wanted, published: Published) -> tuple[Release, ...]:
