@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -37,12 +38,20 @@ def load(engine_name: str, rev: str) -> Pin:
 
 
 def pinned(engine_name: str) -> tuple[Pin, ...]:
-    """All pins of an engine, oldest revision first; the user's own win over those that ship."""
+    """All pins of an engine, oldest revision first; the user's own win, then a mirror's, over those that ship."""
     engine(engine_name)
-    own = store.read(user_file(engine_name), engine_name)
-    shipped = store.read(SHIPPED / f"{engine_name}.toml", engine_name)
-    others = [pin for pin in shipped if not any(same(pin.rev, mine.rev) for mine in own)]
-    return tuple(sorted([*own, *others], key=lambda pin: store.version_key(pin.rev)))
+    found: list[Pin] = []
+    for file in _pin_files(engine_name):
+        read = store.read(file, engine_name)
+        found += [pin for pin in read if not any(same(pin.rev, known.rev) for known in found)]
+    return tuple(sorted(found, key=lambda pin: store.version_key(pin.rev)))
+
+
+def _pin_files(engine_name: str) -> Iterator[Path]:
+    yield user_file(engine_name)
+    if (mirror := paths.mirror()) is not None:
+        yield mirror / "pins" / f"{engine_name}.toml"
+    yield SHIPPED / f"{engine_name}.toml"
 
 
 def user_file(engine_name: str) -> Path:

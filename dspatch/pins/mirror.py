@@ -22,6 +22,7 @@ MANIFEST = "mirror.json"
 SIMPLE = "simple"
 LOCKS = "locks"
 GIT = "git"
+PINS = "pins"
 FORMAT = 1
 _SHOWN = 10
 
@@ -172,7 +173,7 @@ def _faults(folder: Path, mirror: Mirror) -> Iterator[str]:
     for path, data in _derived(mirror).items():
         if not (folder / path).is_file() or (folder / path).read_bytes() != data:
             yield f"{path} does not say what {MANIFEST} says"
-    known = {*mirror.files, MANIFEST, SIMPLE, LOCKS, GIT}
+    known = {*mirror.files, MANIFEST, SIMPLE, LOCKS, GIT, PINS}
     for place in sorted(folder.iterdir()):
         if place.name not in known and not place.name.startswith("."):
             yield f"{place.name} is not in {MANIFEST}"

@@ -21,8 +21,9 @@ from dspatch.engines.resolve import Package
 from dspatch.errors import LockedError, MirrorError
 from dspatch.files import disk_full_explained, sha256
 from dspatch.job import all_jobs
+from dspatch.pins import Pin, store
 from dspatch.pins import mirror as mirrors
-from dspatch.pins.lookup import version_of
+from dspatch.pins.lookup import same, version_of
 from dspatch.pins.mirror import File, Mirror
 from dspatch.stages.request import served
 
@@ -146,6 +147,7 @@ def _with_job(folder: Path, mirror: Mirror, job: Wanted, console: Console) -> Mi
         what = f"{job.engine} {job.rev} {job.target}"
         fetched = _file(folder, mirror, package, console, size=file.size)
         mirror = mirror.with_file(replace(fetched, needed_by=(what,)))
+    _mirror_pin(folder, pin)
     if job.origin:
         url, _, revision = job.origin.rpartition(" ")
         _mirror_revision(folder, job.engine, checkout.git_ref(url, revision))
@@ -241,6 +243,13 @@ def _take(source: Path, place: Path) -> None:
         except OSError:
             shutil.copyfile(source, near)
         near.replace(place)
+
+
+def _mirror_pin(folder: Path, pin: Pin) -> None:
+    """Keep the pin too: one of the user's own does not ship with dspatch."""
+    place = folder / mirrors.PINS / f"{pin.engine}.toml"
+    others = [each for each in store.read(place, pin.engine) if not same(each.rev, pin.rev)]
+    store.write(place, [*others, pin])
 
 
 def _mirror_revision(folder: Path, engine: str, ref: str) -> None:

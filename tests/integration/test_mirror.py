@@ -98,6 +98,8 @@ def test_a_mirror_is_all_that_a_run_needs(bench: Mirrored, way: str) -> None:
     assert sorted(told["added"]) == ["vllm-1.0.tar.gz", CPU]
     settings = SETTINGS[way](bench.mirror)
     bench.offline(*APPLY, code=errors.OfflineError.exit_code)
+    if way == "DSPATCH_MIRROR":
+        settings["DSPATCH_PINS"] = str(bench.root / "no pins of one's own")
     bench.offline(*APPLY, **settings)
     bench.offline("build-wheel", "--delta", **settings)
     assert '"passed": true' in bench.offline("wheel", "verify", "--json", **settings)
