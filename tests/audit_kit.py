@@ -64,6 +64,7 @@ ABSENT = """
     title = "DeepSeek-V3 is not served"
     severity = "missing"
     what = "The table of models has no such architecture."
+    blocks = true
     established = "read"
     date = 2026-11-29
 

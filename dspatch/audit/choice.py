@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from dspatch.audit.finding import SEVERITIES, Finding
+from dspatch.audit.finding import SEVERITIES
 from dspatch.audit.history import History
 from dspatch.audit.select import User, concerning
 
@@ -48,7 +48,7 @@ def standings(done: History, user: User) -> tuple[Standing, ...]:
                     bool(each.when) and rows[each.finding.id].states[version] == "yes"
                     for each in concerns
                 ),
-                serves=not any(map(blocks, having)),
+                serves=not any(each.blocks for each in having),
             )
         )
     return tuple(found)
@@ -58,8 +58,3 @@ def best(found: tuple[Standing, ...]) -> Standing | None:
     """The release to pin: of those that serve the model the one with the least, the newest of equals."""
     serving = [each for each in reversed(found) if each.serves]
     return min(serving, key=lambda each: each.rank, default=None)
-
-
-def blocks(finding: Finding) -> bool:
-    """Whether a model is not served at all where a finding holds: it is missing, and nothing gets round it."""
-    return finding.severity == "missing" and not finding.workaround

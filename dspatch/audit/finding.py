@@ -22,7 +22,7 @@ FOLDER = PACKAGE / "audit" / "findings"
 _CONDITIONS = ("families", "variants", "facts", "targets", "cards", "options")
 _KEYS = {
     *("id", "title", "severity", "what", "fix", "workaround", "references", "bug-cases"),
-    *("established", "date", "applies", "probe", "decides", "tested"),
+    *("established", "date", "applies", "probe", "decides", "tested", "blocks"),
 }
 
 
@@ -49,7 +49,10 @@ class Tested:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What a source may have wrong. Where `decides` does not hold, its probe decides nothing."""
+    """What a source may have wrong. Where `decides` does not hold, its probe decides nothing.
+
+    One that `blocks` keeps a model from being served at all.
+    """
 
     id: str
     engine: str
@@ -66,6 +69,7 @@ class Finding:
     probe: Mapping[str, Any] = field(repr=False)
     decides: Mapping[str, Any] | None = field(repr=False)
     tested: tuple[Tested, ...] = field(repr=False)
+    blocks: bool = False
 
 
 def engines() -> tuple[str, ...]:
@@ -105,6 +109,7 @@ def load(path: Path, engine: str, known: Mapping[str, traits.Trait]) -> Finding:
         probe=data["probe"],
         decides=data.get("decides"),
         tested=_tested(source),
+        blocks=source.get(data, "blocks", bool, default=False),
     )
 
 
