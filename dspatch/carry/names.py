@@ -28,8 +28,6 @@ from dspatch.carry.values import (
 )
 
 _STEPS = re.compile(r"[^.\[\]()]+|\(\)|\[\]")
-# How far one annotation or assignment may lead to the next: real code needs few steps, loops need an end.
-_DEPTH = 24
 
 
 class Names:
@@ -42,7 +40,9 @@ class Names:
         self._on_self: dict[int, dict[str, tuple[Binding, FunctionNode]]] = {}
         self._locals: dict[int, dict[str, Binding]] = {}
         self._bases: dict[int, list[Class]] = {}
-        self._depth = 0
+        self._held: dict[tuple[object, ...], Value | None] = {}
+        self._found: dict[tuple[str, str], Value | None] = {}
+        self._asked: set[tuple[str, str]] = set()
 
     # -- modules -------------------------------------------------------------------------------
 
@@ -122,20 +122,34 @@ class Names:
 
     def of_module(self, module: str, name: str) -> Value | None:
         """A top-level name of a module, or its submodule; imports are followed."""
+        key = (module, name)
+        if key in self._found:
+            return self._found[key]
+        asked = not self._asked
+        if key in self._asked:  # modules that import from each other
+            return None
+        self._asked.add(key)
+        try:
+            found = self._of_module(module, name)
+        finally:
+            if asked:
+                self._asked.clear()
+        # On the way to an answer, a module asked before tells nothing; that is no answer of its own.
+        if asked or found is not None:
+            self._found[key] = found
+        return found
+
+    def _of_module(self, module: str, name: str) -> Value | None:
         source = self.module(module)
-        if source is None or self._depth > _DEPTH:
+        if source is None:
             return None
         binding = source.binding(name)
-        self._depth += 1
-        try:
-            found = self._bound_or_other(binding, name, Scope(module=module))
-            if found is None and binding is None:
-                found = self._starred(source, name)
-            if found is None and source.is_package:
-                found = self._submodule(f"{module}.{name}")
-            return found
-        finally:
-            self._depth -= 1
+        found = self._bound_or_other(binding, name, Scope(module=module))
+        if found is None and binding is None:
+            found = self._starred(source, name)
+        if found is None and source.is_package:
+            found = self._submodule(f"{module}.{name}")
+        return found
 
     def _bound_or_other(self, binding: Binding | None, name: str, scope: Scope) -> Value | None:
         while binding is not None:
@@ -302,10 +316,15 @@ class Names:
             return expressions.annotated(self, value.node.returns, scope_of(value))
         if not isinstance(value, Data):
             return value
-        if self._depth > _DEPTH:
-            return None
-        self._depth += 1
-        try:
-            return expressions.held_by(self, value)
-        finally:
-            self._depth -= 1
+        key = _key(value)
+        if key not in self._held:
+            self._held[key] = None  # a name that is said to hold itself holds nothing known
+            self._held[key] = expressions.held_by(self, value)
+        return self._held[key]
+
+
+def _key(data: Data) -> tuple[object, ...]:
+    """What tells one name for data from another; the nodes live as long as their modules."""
+    binding, function = data.binding, data.function
+    parts = (binding.node, binding.value, function.node if function is not None else None)
+    return (data.kind, *map(id, parts))

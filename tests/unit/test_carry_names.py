@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspatch.carry import signatures, usesfile
+from dspatch.carry import drift, signatures, uses, usesfile
 from dspatch.carry.binding import Call, call_changes, parse_call
 from dspatch.carry.bindings import bindings
 from dspatch.carry.inserted import inserted_lines
@@ -185,10 +185,10 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
     )
 )
 def test_a_record_reads_back_whatever_it_holds(
-    tmp_path_factory: pytest.TempPathFactory, uses: list[Use]
+    tmp_path_factory: pytest.TempPathFactory, used: list[Use]
 ) -> None:
     folder = tmp_path_factory.mktemp("record")
-    recorded = Recorded(written_for="v1.0", uses=tuple(uses))
+    recorded = Recorded(written_for="v1.0", uses=tuple(used))
     (folder / usesfile.NAME).write_text(usesfile.write(recorded), encoding="utf-8", newline="")
     assert usesfile.read(folder) == recorded
 
@@ -207,3 +207,39 @@ def test_lines_that_are_not_inserted_are_those_of_before(
     assert all(any(line == other for other in rest) for line in kept)
     assert inserted_lines(b"".join(old), b"".join(old)) == frozenset()
     assert inserted_lines(None, b"".join(new)) is None
+
+
+def test_modules_that_take_all_names_from_each_other_are_asked_once() -> None:
+    size = 16
+    stars = "".join(f"from q.m{n} import *\n" for n in range(size))
+    files = {f"q/m{n}.py": stars for n in range(size)} | {"q/__init__.py": stars}
+    files["q/m9.py"] += "def f(): ...\n"
+    found = Names(lambda path: files[path].encode() if path in files else None)
+    assert isinstance(found.walk("q.m3.f"), Function)
+    assert found.walk("q.m3.gone") is None
+    assert isinstance(found.walk("q.m4.f"), Function)
+
+
+def test_names_that_hold_each_other_end() -> None:
+    lines = ["x0 = x1"] + [f"x{n} = x{n + 1} if x0 else x{n - 1}" for n in range(1, 60)]
+    text = "\n".join([*lines, "x60 = x0", "class A:\n    a: x1\n    b: 'A.b'\n    c = c"])
+    found = Names(lambda path: text.encode() if path == "q.py" else None)
+    assert found.walk("q.x0.y") is None
+    assert found.walk("q.A.a.y") is None
+    assert found.walk("q.A.b.y") is None
+    assert found.walk("q.A.c.y") is None
+
+
+@pytest.mark.parametrize("package", ["json", "logging", "concurrent", "importlib"])
+def test_what_any_code_uses_is_there_on_the_tree_that_it_was_read_from(package: str) -> None:
+    paths = {p.relative_to(LIBRARY).as_posix() for p in (LIBRARY / package).rglob("*.py")}
+
+    def read(path: str) -> bytes | None:
+        return (LIBRARY / path).read_bytes() if path in paths else None
+
+    for path in sorted(paths):
+        used = uses.of_patch([path], lambda p, own=path: None if p == own else read(p), read)
+        assert drift.check(used, Names(read)) == ()
+        assert (
+            uses.of_patch([path], lambda p, own=path: None if p == own else read(p), read) == used
+        )
