@@ -78,9 +78,10 @@ def main() -> None:
             for name in names:
                 exchange.reset(name)
                 command, place = exchange.command(name)
-                ms, mib, _ = timed(command, place)
+                ms, cpu, mib, _ = timed(command, place)
                 exchange.check(name, chosen.patches)
                 found[name].ms.append(ms)
+                found[name].cpu.append(cpu)
                 found[name].mib.append(mib)
             print(f"round {number + 1} of {chosen.rounds}", file=sys.stderr)
     for name, figures in found.items():
