@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from dspatch import astfind
@@ -120,11 +121,12 @@ def _added(step: Step) -> dict[str, str]:
     return {name: path for name, path in found.items() if len(name) > 2 and name[:2] != "__"}
 
 
-def _defined(source: bytes | None) -> set[str]:
+@lru_cache(maxsize=512)
+def _defined(source: bytes | None) -> frozenset[str]:
     """Every dotted name that a module defines, and the attributes that it sets on other objects."""
     tree = _parsed(source)
     if tree is None:
-        return set()
+        return frozenset()
     attributes = {
         node.attr
         for node in ast.walk(tree)
@@ -132,14 +134,15 @@ def _defined(source: bytes | None) -> set[str]:
         and isinstance(node.ctx, ast.Store)
         and not (isinstance(node.value, ast.Name) and node.value.id == "self")
     }
-    return {*astfind.qualified_names(tree), *attributes}
+    return frozenset({*astfind.qualified_names(tree), *attributes})
 
 
-def _uses(source: bytes | None) -> tuple[set[tuple[str, str]], set[str]]:
+@lru_cache(maxsize=512)
+def _uses(source: bytes | None) -> tuple[frozenset[tuple[str, str]], frozenset[str]]:
     """The imports of a module, as (module, name), and every name and attribute that it reads."""
     tree = _parsed(source)
     if tree is None:
-        return set(), set()
+        return frozenset(), frozenset()
     imports: set[tuple[str, str]] = set()
     names: set[str] = set()
     for node in ast.walk(tree):
@@ -155,7 +158,7 @@ def _uses(source: bytes | None) -> tuple[set[tuple[str, str]], set[str]]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             names.add(node.value)  # getattr(layer, "keep_weight", False), "pkg.module.Class"
             names.add(node.value.rpartition(".")[2])
-    return imports, names
+    return frozenset(imports), frozenset(names)
 
 
 def _parsed(source: bytes | None) -> ast.Module | None:

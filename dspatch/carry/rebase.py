@@ -75,7 +75,7 @@ def _carried(
         return Carried(patch=patch, status="waits", why=why)
     textual = _textual(patch, old, new, files)
     semantic = _semantic(patch, files, new.place)
-    applied = _as_applied(patch, semantic, files, new.place)
+    applied = _as_applied(patch, textual, semantic, files, old, new)
     commit = _made_upstream(patch, old, span)
     if commit is not None:
         return Carried(
@@ -146,14 +146,24 @@ def _semantic(patch: Patch, files: Files, place: Place) -> Tried:
         return Tried(error=error)
 
 
-def _as_applied(patch: Patch, semantic: Tried, files: Files, place: Place) -> Tried:
+def _as_applied(
+    patch: Patch, textual: Tried, semantic: Tried, files: Files, old: PatchedTree, new: Side
+) -> Tried:
     """What `apply` comes to: the form of this very revision, else the edits, else the nearest form."""
-    if onto.recorded_form(patch, place) is None and (semantic.outcome or not patch.forms):
+    recorded = onto.recorded_form(patch, new.place) is not None
+    if not recorded and (semantic.outcome or not patch.forms):
         return semantic
+    if not recorded and not patch.renders and _nearest(patch, new) == _diff(patch, old):
+        return textual
     try:
-        return Tried(outcome=onto.change_of(patch, files, place))
+        return Tried(outcome=onto.change_of(patch, files, new.place))
     except DspatchError as error:
         return Tried(error=error)
+
+
+def _nearest(patch: Patch, new: Side) -> str:
+    """The form that apply would try first."""
+    return onto.by_nearness(patch.forms, new.place.rev)[0].diff
 
 
 def _chosen(patch: Patch, textual: Tried, semantic: Tried, applied: Tried, files: Files) -> Carried:

@@ -9,7 +9,8 @@ from dspatch.apply import PatchedTree
 from dspatch.carry import depends
 from dspatch.carry.depends import Dependent, Step
 from dspatch.errors import DspatchError
-from dspatch.git import Repo
+from dspatch.git import Change, Repo
+from dspatch.treefiles import Files
 
 
 class Steps:
@@ -24,7 +25,10 @@ class Steps:
         if self._steps is None:
             with self._old.checkout.repo.reading():
                 self._steps = list(of_tree(self._old))
-        return depends.dependents(name, self._steps, lambda names: without(self._old, names))
+        return depends.dependents(name, self._steps, self._without)
+
+    def _without(self, names: Collection[str]) -> dict[str, str]:
+        return without(self._old, self._steps or (), names)
 
 
 def of_tree(tree: PatchedTree) -> Iterator[Step]:
@@ -38,22 +42,39 @@ def of_tree(tree: PatchedTree) -> Iterator[Step]:
 
 
 def _bytes(repo: Repo, commit: str, paths: Sequence[str]) -> dict[str, bytes | None]:
-    entries = repo.entries(commit)
+    entries = repo.entries(commit, paths) if paths else {}
     return {path: repo.blob(entries[path].blob) if path in entries else None for path in paths}
 
 
-def without(tree: PatchedTree, names: Collection[str]) -> dict[str, str]:
-    """The patches of a patched tree that no longer apply when some are left out, each with its reason."""
+def without(tree: PatchedTree, steps: Sequence[Step], names: Collection[str]) -> dict[str, str]:
+    """The patches of a patched tree that no longer apply when some are left out, each with its reason.
+
+    Only those are tried that touch a file which one left out, or one after it, leaves otherwise.
+    """
     repo = tree.checkout.repo
     files = treefiles.of_tree(repo, tree.checkout.tree)
     failed: dict[str, str] = {}
-    for patch in tree.patches:
+    otherwise: set[str] = set()
+    for patch, step in zip(tree.patches, steps, strict=True):
+        touched = set(patch.paths)
         if patch.name in names:
-            continue
-        try:
-            outcome = threeway.apply_diff(repo, tree.diff(patch), files)
-        except DspatchError as error:
-            failed[patch.name] = error.why or error.what
-            continue
-        files = files.with_changes(outcome.changes)
+            otherwise |= touched
+        elif otherwise & touched:
+            try:
+                changes = threeway.apply_diff(repo, tree.diff(patch), files).changes
+            except DspatchError as error:
+                failed[patch.name] = error.why or error.what
+                continue
+            otherwise |= touched
+            files = files.with_changes(changes)
+        else:
+            files = files.with_changes(_changes(step, files))
     return failed
+
+
+def _changes(step: Step, files: Files) -> dict[str, Change]:
+    """What a step did, to be laid over a tree that has its files as the step found them."""
+    return {
+        path: Change(path=path, data=data, mode=files.mode(path))
+        for path, data in step.after.items()
+    }
