@@ -73,7 +73,7 @@ def _state(hunk: Hunk, hunks: Sequence[Hunk], lines: Sequence[str]) -> Found:
     before = _anchored(hunk, hunk.before, lines)
     if before:
         return Found(state="applies", line=before[0] + 1)
-    after = _done(hunk, lines)
+    after = [at for at in _done(hunk, lines) if _below_its_section(hunk, lines, at)]
     same = [other for other in hunks if (other.before, other.after) == (hunk.before, hunk.after)]
     # The same change in several places of a file is there when each of them is.
     if after and len(after) == len(same):
@@ -93,6 +93,16 @@ def _done(hunk: Hunk, lines: Sequence[str]) -> list[int]:
     if _stands_somewhere(removed(hunk), lines):
         return []
     return _anchored(hunk, hunk.after, lines)
+
+
+def _below_its_section(hunk: Hunk, lines: Sequence[str], at: int) -> bool:
+    """Whether the function or class that a hunk names still stands above it.
+
+    The same lines in another function are another change.
+    """
+    section = hunk.section.strip()
+    above = lines[: at + leading(hunk)]
+    return not section or any(line.strip().startswith(section) for line in above)
 
 
 def _stands_somewhere(block: Sequence[str], lines: Sequence[str]) -> bool:

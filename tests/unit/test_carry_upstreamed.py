@@ -164,6 +164,15 @@ def test_context_that_fits_two_functions_is_not_taken_for_the_change(tmp_path: P
     assert judged(tmp_path, {"m.py": old}, {"m.py": new}, {"m.py": there}).tier is None
 
 
+def test_the_same_lines_in_another_function_are_another_change(tmp_path: Path) -> None:
+    """The function that the patch changes is gone; another one always had such lines."""
+    body = "    a = 1\n    b = 2\n    c = 3\n    d = 4\n    return a\n"
+    old = "def first():\n" + body.replace("b = 2", "b = 5") + "\n\ndef second():\n" + body
+    new = old.replace("    b = 2\n", "    b = 5\n")
+    found = judged(tmp_path, {"m.txt": old}, {"m.txt": new}, {"m.txt": old.split("\n\n\n")[0]})
+    assert found.tier is None
+
+
 def test_the_same_hunk_twice_is_there_when_both_are(tmp_path: Path) -> None:
     body = "a = 1\nb = 2\nc = 3\nd = 4\ne = 5\nf = 6\ng = 7\n"
     old = body + "\n\n\n\n" + body
