@@ -136,6 +136,8 @@ def _merges(repo: Repo, file: FileDiff, read: Read) -> bool:
     """Whether git merges a file's diff onto what a release has of that file."""
     path = file.old_path or file.path
     files = treefiles.Files(source=_OneFile(path=path, data=read(path)))
+    if not threeway.obstacles([file], files):
+        return True
     try:
         threeway.apply_diff(repo, file.text, files)
     except PatchConflictError:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dspatch.carry import hunkfind, upstreamed
@@ -166,10 +166,16 @@ def test_context_that_fits_two_functions_is_not_taken_for_the_change(tmp_path: P
 
 def test_the_same_lines_in_another_function_are_another_change(tmp_path: Path) -> None:
     """The function that the patch changes is gone; another one always had such lines."""
-    body = "    a = 1\n    b = 2\n    c = 3\n    d = 4\n    return a\n"
+    body = (
+        "".join(f"    v{n} = {n}\n" for n in range(5))
+        + "    b = 2\n    c = 3\n    d = 4\n    e = 5\n"
+    )
     old = "def first():\n" + body.replace("b = 2", "b = 5") + "\n\ndef second():\n" + body
+    old += "    return b\n"
     new = old.replace("    b = 2\n", "    b = 5\n")
-    found = judged(tmp_path, {"m.txt": old}, {"m.txt": new}, {"m.txt": old.split("\n\n\n")[0]})
+    found = judged(
+        tmp_path, {"m.txt": old}, {"m.txt": new}, {"m.txt": old.split("\n\n\n")[0] + "\n"}
+    )
     assert found.tier is None
 
 
@@ -266,6 +272,7 @@ def test_a_target_that_is_no_python_is_judged_by_lines_alone(tmp_path: Path) -> 
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "}\n"]), min_size=0, max_size=12)
 
 
+@settings(deadline=None)  # an example runs git
 @given(before=LINES, after=LINES)
 def test_of_any_change_both_sides_are_told_apart(before: list[str], after: list[str]) -> None:
     """On the changed file nothing applies a second time; on the old one nothing is upstream."""
