@@ -479,3 +479,18 @@ def test_a_damaged_state_is_told(bench: Bench) -> None:
         path.write_text(text)
         for words in (("patch", "rebase", "--continue"), REBASE):
             assert "rebase.json cannot be read" in bench.run(*words, code=STOPPED)
+
+
+def test_edits_made_after_a_rebase_was_cut_off_are_not_overwritten(bench: Bench) -> None:
+    stopped(bench, *REBASE)
+    path = tree(bench).parent / "rebase.json"
+    state = json.loads(path.read_text())
+    path.write_text(json.dumps({**state, "phase": "working"}))
+    (tree(bench) / "vllm/ops.py").write_text("mine = 1\n")
+    code = errors.EditedTreeError.exit_code
+    for words in (REBASE, ("patch", "rebase", "--continue")):
+        assert "vllm/ops.py" in bench.run(*words, code=code)
+    assert (tree(bench) / "vllm/ops.py").read_text() == "mine = 1\n"
+    git(tree(bench), "checkout", "vllm/ops.py")
+    bench.run(*REBASE, code=STOPPED)
+    assert git(tree(bench), "status", "--porcelain") == "UU vllm/model.py\n"
