@@ -58,7 +58,9 @@ def run(
     written = _write(whole, chosen, tried) if write and not quick else ()
     faults = [*lint.of_folders(whole), *failed]
     if not quick:
-        faults += linttrees.of_trees(whole, tried, all_tried=bool(tried) and not missing and not failed)
+        faults += linttrees.of_trees(
+            whole, tried, all_tried=bool(tried) and not missing and not failed
+        )
     wanted = {patch.name for patch in chosen}
     return Linted(
         engine=engine,
