@@ -188,6 +188,13 @@ def test_the_same_hunk_twice_is_there_when_both_are(tmp_path: Path) -> None:
     assert judged(tmp_path / "2", {"m.txt": old}, {"m.txt": new}, {"m.txt": once}).tier is None
 
 
+def test_a_change_that_seems_to_be_there_twice_is_not_told(tmp_path: Path) -> None:
+    body = "a = 1\nb = 2\nc = 3\nd = 4\ne = 5\nf = 6\ng = 7\n"
+    new = body.replace("d = 4\n", "d = 4\nextra = 1\n")
+    assert judged(tmp_path / "1", {"m.txt": body}, {"m.txt": new}, {"m.txt": new}).whole
+    assert judged(tmp_path / "2", {"m.txt": body}, {"m.txt": new}, {"m.txt": new * 2}).tier is None
+
+
 def test_an_equal_function_counts_though_it_is_written_otherwise(tmp_path: Path) -> None:
     written = dedent(
         '''
