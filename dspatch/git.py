@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from dspatch.errors import DiskFullError, DspatchError, GitError, NotWritableError
+from dspatch.files import folder_in_one_step
 
 if TYPE_CHECKING:
     from git.cmd import Git
@@ -23,6 +25,8 @@ IDENTITY = "dspatch <dspatch@localhost>"
 EPOCH = 946684800
 # Less room than this on the disk of a failed write is why it failed.
 FULL_BYTES = 1 << 20
+# A lock of git's that stays as it is for so long was left by one that was killed.
+STALE_SECONDS = 1.0
 EXECUTABLE, LINK = "100755", "120000"
 RAW = "-text -eol -ident -filter -working-tree-encoding"
 FILE_MODES = {0o644: "100644", 0o755: EXECUTABLE}
@@ -122,9 +126,23 @@ class Repo:
         self, args: Iterable[str], stdin: IO[bytes] | None, env: Mapping[str, str] | None
     ) -> bytes:
         status, out, err, command = self._raw(args, stdin, env)
+        if status != 0 and self._unlocked(err):
+            if stdin is not None:
+                stdin.seek(0)
+            status, out, err, command = self._raw(args, stdin, env)
         if status != 0:
             raise _error(command, err, self.path)
         return out
+
+    def _unlocked(self, said: str) -> bool:
+        """Whether a lock of ours that a killed git had left stood in the way, and is gone now."""
+        found = re.search(r"Unable to create '([^']+\.lock)': File exists", said)
+        if found is None:
+            return False
+        # In a tree that somebody works in, the other locks may be his.
+        bare = not (self.path / ".git").exists()
+        ours = bare or "/refs/dspatch/" in found[1] or found[1].endswith("/packed-refs.lock")
+        return ours and _is_dropped(self.path / found[1])
 
     def _attempt(self, args: Iterable[str], *, worst: int = 1) -> tuple[int, bytes]:
         """Run a command that answers by its exit status: 0 yes, up to `worst` no, else an error."""
@@ -347,8 +365,9 @@ class Repo:
         return out if status == 0 else None
 
     def reset_hard(self, commit: str) -> None:
-        """Move the branch, the index and the work tree to a commit."""
-        (self.path / ".git" / "index.lock").unlink(missing_ok=True)
+        """Move the branch, the index and the work tree to a commit, whatever a killed git locked."""
+        for name in ("index", "HEAD", "ORIG_HEAD", "refs/heads/dspatch"):
+            (self.path / ".git" / f"{name}.lock").unlink(missing_ok=True)
         self.run("reset", "--quiet", "--hard", commit)
 
 
@@ -405,8 +424,10 @@ def _author() -> dict[str, str]:
 def init_bare(path: Path) -> Repo:
     """Make a bare repository, or open the one that is there."""
     if not (path / "HEAD").exists():
-        path.mkdir(parents=True, exist_ok=True)
-        Repo(path).run("init", "--quiet", "--bare", "--template=", "--initial-branch=main", ".")
+        shutil.rmtree(path, ignore_errors=True)
+        with folder_in_one_step(path) as made:
+            Repo(made).run("init", "--quiet", "--bare", "--template=", "--initial-branch=main", ".")
+            made.chmod(0o755)
     return Repo(path)
 
 
@@ -494,6 +515,19 @@ def _marks_file() -> Iterator[Path]:
 def _read_marks(marks: Path, count: int) -> list[str]:
     ids = dict(line.split(" ", 1) for line in marks.read_text().splitlines())
     return [ids[f":{number}"] for number in range(1, count + 1)]
+
+
+def _is_dropped(lock: Path) -> bool:
+    """Whether a lock that nobody touches for a while is removed; a live git holds it for milliseconds."""
+    try:
+        seen = lock.stat().st_mtime_ns
+        time.sleep(STALE_SECONDS)
+        if lock.stat().st_mtime_ns != seen:
+            return False
+        lock.unlink()
+    except FileNotFoundError:  # it was a live one
+        return True
+    return True
 
 
 def _error(command: list[str], stderr: str, place: Path) -> DspatchError:

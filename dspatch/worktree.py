@@ -59,8 +59,10 @@ def stand_at(tree: Path, commit: str) -> None:
 def edits(tree: Path) -> list[str]:
     """What somebody changed in the tree since dspatch wrote it: paths, and commits on top."""
     repo = git.Repo(tree)
-    found = [f"{state.strip()} {path}" for path, state in sorted(repo.status().items())]
     head, patched = repo.resolve_all("HEAD", PATCHED)
+    if head is None:
+        return ["the cache no longer holds what dspatch wrote, so that edits cannot be told"]
+    found = [f"{state.strip()} {path}" for path, state in sorted(repo.status().items())]
     if head != patched:
         found.insert(0, f"HEAD is {head}, dspatch left {patched}")
     return found

@@ -182,3 +182,39 @@ def test_a_full_disk_changes_nothing_and_the_next_run_succeeds(
         assert there.owned() == old
         run(scene, *words, **moved)
         assert there.owned() == new
+
+
+def test_a_lock_that_a_killed_git_left_in_the_cache(scene: Scene) -> None:
+    scene.restore(by_name("apply"))
+    lock = scene.root / "cache/git/vllm.git/refs/applying.lock"
+    lock.touch()
+    run(scene, "apply", *V2)
+    assert (scene.owned(), scene.tree(by_name("apply"))) == scene.new["apply"]
+    assert not lock.exists()
+
+
+def test_a_cache_that_a_killed_git_init_left(scene: Scene) -> None:
+    scene.restore(by_name("apply-cold"))
+    (scene.root / "cache/git/vllm.git/refs").mkdir(parents=True)
+    run(scene, "apply", *V2)
+    assert scene.tree(by_name("apply-cold")) == scene.new["apply-cold"][1]
+
+
+def test_locks_that_a_killed_git_left_in_a_tree(scene: Scene) -> None:
+    scene.restore(by_name("apply"))
+    tree = scene.root / "work/jobs/vllm-2.0-cpu-deepseek/tree/.git"
+    for name in ("refs/dspatch/moving", "refs/dspatch/patched", "HEAD", "index"):
+        (tree / f"{name}.lock").touch()
+    run(scene, "apply", *V2)
+    assert scene.tree(by_name("apply")) == scene.new["apply"][1]
+
+
+def test_a_tree_whose_cache_is_gone(scene: Scene) -> None:
+    """Nobody can tell what was edited in it: it is left alone, and taken over when that is allowed."""
+    scene.restore(by_name("apply"))
+    shutil.rmtree(scene.root / "cache/git")
+    message = run(scene, "apply", *V2, code=errors.EditedTreeError.exit_code)
+    assert "the cache no longer holds" in message
+    assert "--discard-edits" in message
+    run(scene, "apply", *V2, "--discard-edits")
+    assert scene.tree(by_name("apply")) == scene.new["apply"][1]
