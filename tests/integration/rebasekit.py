@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.integration.test_flow import BASE, Bench
 from tests.support import FORM_PATCH, dedent
-from tests.unit.index_server import Served
+from tests.unit.index_server import Served, serve
 from tests.unit.release_files import FILES, VERSION_FILE, sdist, shared_object, wheel
 from tests.unit.release_files import PLATFORM as MACHINE
 
@@ -49,6 +52,33 @@ CHANGES: dict[str, dict[str, str]] = {
     },
     "free": {"vllm/free.py": FREE.replace("five = 5", "five = 55")},
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A bench that was made once, and what its index served: copied for every test."""
+
+    root: Path
+    files: dict[str, dict[str, Served]]
+
+    @contextmanager
+    def bench(self, root: Path) -> Iterator[Bench]:
+        """A bench of its own, with an index of its own."""
+        with serve() as index:
+            index.files = {project: dict(files) for project, files in self.files.items()}
+            bench = Bench(root, index)
+            shutil.rmtree(root / "data")
+            # Not the jobs: their trees borrow objects from the cache that they were made with.
+            for name in ("cache", "pins", "data"):
+                shutil.copytree(self.root / name, root / name, symlinks=True)
+            yield bench
+
+
+def prepared(root: Path, make: Callable[[Bench], object]) -> Prepared:
+    """Make a bench once."""
+    with serve() as index:
+        make(Bench(root, index))
+        return Prepared(root=root, files=index.files)
 
 
 def files_of(version: str, changed: dict[str, str | None] | None = None) -> dict[str, bytes]:

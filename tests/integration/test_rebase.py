@@ -18,29 +18,38 @@ from tests.integration.rebasekit import (
     MODEL,
     RESOLVED,
     SORTED,
+    Prepared,
     files_of,
     git,
     patches,
+    prepared,
     release,
     repository,
 )  # fmt: skip
 from tests.integration.test_flow import Bench
-from tests.unit.index_server import serve
 
 REBASE = ("patch", "rebase", "--rev", "v1.0", "--onto", "v3.0")
 STOPPED = errors.RebaseStoppedError.exit_code
 DONE = RESOLVED + LOADS_AND_HELPS[LOADS_AND_HELPS.index("\n\ndef helper") :]
 
 
+def three_releases(bench: Bench) -> None:
+    """2.0 changed the lines that the patch `loads` rests on, and has no pin."""
+    release(bench, "1.0")
+    release(bench, "2.0", {"vllm/model.py": SORTED}, kinds=("wheel",), pinned=False)
+    release(bench, "3.0", {"vllm/model.py": SORTED, "vllm/free.py": "zero = 0\n" + FREE})
+    patches(bench)
+    bench.run(*REBASE, "--dry-run", code=errors.PatchConflictError.exit_code)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return prepared(tmp_path_factory.mktemp("made"), three_releases)
+
+
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    """Three releases; 2.0 changed the lines that the patch `loads` rests on, and has no pin."""
-    with serve() as index:
-        bench = Bench(tmp_path, index)
-        release(bench, "1.0")
-        release(bench, "2.0", {"vllm/model.py": SORTED}, kinds=("wheel",), pinned=False)
-        release(bench, "3.0", {"vllm/model.py": SORTED, "vllm/free.py": "zero = 0\n" + FREE})
-        patches(bench)
+def bench(made: Prepared, tmp_path: Path) -> Iterator[Bench]:
+    with made.bench(tmp_path) as bench:
         yield bench
 
 

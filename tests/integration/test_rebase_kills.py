@@ -18,26 +18,31 @@ import pytest
 from dspatch import errors
 from dspatch.series import digest_of
 from tests import killer
-from tests.integration.rebasekit import FREE, SORTED, git, patches, release
+from tests.integration.rebasekit import FREE, SORTED, Prepared, git, patches, prepared, release
 from tests.integration.test_flow import Bench
 from tests.integration.test_rebase import DONE, REBASE, STOPPED, form, resolve, stopped, tree
-from tests.unit.index_server import serve
 
 STEP = int(os.environ.get("DSPATCH_KILL_STEP", "53"))
 CONTINUE = ("patch", "rebase", "--continue")
 ABORT = ("patch", "rebase", "--abort")
 
 
+def two_releases(bench: Bench) -> None:
+    release(bench, "1.0")
+    release(bench, "3.0", {"vllm/model.py": SORTED, "vllm/free.py": "zero = 0\n" + FREE})
+    patches(bench)
+    stopped(bench, *REBASE)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return prepared(tmp_path_factory.mktemp("made"), two_releases)
+
+
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with serve() as index:
-        bench = Bench(tmp_path, index)
-        release(bench, "1.0")
-        release(bench, "3.0", {"vllm/model.py": SORTED, "vllm/free.py": "zero = 0\n" + FREE})
-        patches(bench)
+def bench(made: Prepared, tmp_path: Path) -> Iterator[Bench]:
+    with made.bench(tmp_path) as bench:
         bench.run("apply", "--rev", "v1.0")
-        stopped(bench, *REBASE)
-        bench.run(*ABORT)
         yield bench
 
 
