@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -51,8 +51,12 @@ class Changed:
 
 def of(source: bytes | None) -> Units | None:
     """The units of a source by name; `None` for one that is no Python, none for a file not there."""
-    if source is None:
-        return {}
+    return {} if source is None else _of(source)
+
+
+# A series asks for the same few files again and again: patch by patch, release by release.
+@lru_cache(maxsize=64)
+def _of(source: bytes) -> Units | None:
     try:
         module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
@@ -149,13 +153,10 @@ def _statement(statement: ast.stmt, scope: str) -> Unit:
 
 
 def _unit(name: str, scope: str, node: ast.stmt) -> Unit:
-    return Unit(
-        name=name,
-        scope=scope,
-        meaning=ast.dump(_Bare().visit(_copied(node))),
-        first=_first_line(node),
-        last=node.end_lineno or node.lineno,
-    )
+    first, last = _first_line(node), node.end_lineno or node.lineno
+    # The tree is nobody else's: what does not run is taken out of it in place.
+    meaning = ast.dump(_Bare().visit(node))
+    return Unit(name=name, scope=scope, meaning=meaning, first=first, last=last)
 
 
 def _spanning(
@@ -163,10 +164,6 @@ def _spanning(
 ) -> Unit:
     end = (last or first).end_lineno or first.lineno
     return Unit(name=name, scope=scope, meaning=meaning, first=first.lineno, last=end)
-
-
-def _copied(node: ast.stmt) -> ast.stmt:
-    return copy.deepcopy(node)
 
 
 def _first_line(node: ast.stmt) -> int:
