@@ -27,6 +27,8 @@ EPOCH = 946684800
 FULL_BYTES = 1 << 20
 # A lock of git's that stays as it is for so long was left by one that was killed.
 STALE_SECONDS = 1.0
+# One git command takes a few of them.
+MOST_LOCKS = 5
 EXECUTABLE, LINK = "100755", "120000"
 RAW = "-text -eol -ident -filter -working-tree-encoding"
 FILE_MODES = {0o644: "100644", 0o755: EXECUTABLE}
@@ -126,7 +128,9 @@ class Repo:
         self, args: Iterable[str], stdin: IO[bytes] | None, env: Mapping[str, str] | None
     ) -> bytes:
         status, out, err, command = self._raw(args, stdin, env)
-        if status != 0 and self._unlocked(err):
+        for _ in range(MOST_LOCKS):
+            if status == 0 or not self._unlocked(err):
+                break
             if stdin is not None:
                 stdin.seek(0)
             status, out, err, command = self._raw(args, stdin, env)

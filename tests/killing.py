@@ -219,10 +219,10 @@ def by_name(name: str) -> Action:
 
 
 def at_random(scene: Scene, instants: int, seed: int) -> Iterator[tuple[Action, Ended]]:
-    """Kill commands at that many random instants: in turn, the quick ones twice as often."""
+    """Kill commands at that many random instants: in turn, the quick ones four times as often."""
     dice = random.Random(seed)
     quick = sorted(ACTIONS, key=lambda action: scene.seconds[action.name])[: len(ACTIONS) // 2]
-    turns = [*ACTIONS, *quick]
+    turns = [*ACTIONS, *quick, *quick, *quick]
     for number in range(instants):
         action = turns[number % len(turns)]
         # A little longer than it takes, so that its very end is hit too.

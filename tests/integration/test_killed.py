@@ -184,13 +184,43 @@ def test_a_full_disk_changes_nothing_and_the_next_run_succeeds(
         assert there.owned() == new
 
 
+@pytest.fixture
+def refilled(scene: Scene) -> Iterator[Scene]:
+    """The scene, for tests that empty its cache."""
+    yield scene
+    scene.restore(by_name("apply-cold"))
+    run(scene, "apply", *V2)
+
+
 def test_a_lock_that_a_killed_git_left_in_the_cache(scene: Scene) -> None:
     scene.restore(by_name("apply"))
-    lock = scene.root / "cache/git/vllm.git/refs/applying.lock"
-    lock.touch()
+    locks = [
+        scene.root / "cache/git/vllm.git" / f"{name}.lock"
+        for name in ("refs/applying", "packed-refs")
+    ]
+    for lock in locks:
+        lock.touch()
     run(scene, "apply", *V2)
     assert (scene.owned(), scene.tree(by_name("apply"))) == scene.new["apply"]
-    assert not lock.exists()
+    assert not locks[0].exists()
+
+
+def test_several_locks_that_one_command_takes(refilled: Scene) -> None:
+    """Importing a release moves a ref and deletes another, in one transaction."""
+    refilled.restore(by_name("apply-cold"))
+    run(refilled, "apply", "--engine", "vllm", "--rev", "v1.0")
+    kept = refilled.root / "cache/git/vllm.git"
+    (ref,) = (path for path in (kept / "refs/pristine/sdist").iterdir())
+    ref.unlink()
+    for lock in (
+        f"refs/pristine/sdist/{ref.name}",
+        f"refs/importing/sdist/{ref.name}",
+        "packed-refs",
+    ):
+        (kept / f"{lock}.lock").parent.mkdir(parents=True, exist_ok=True)
+        (kept / f"{lock}.lock").touch()
+    run(refilled, "apply", "--engine", "vllm", "--rev", "v1.0")
+    assert not list(kept.rglob("*.lock"))
 
 
 def test_a_cache_that_a_killed_git_init_left(scene: Scene) -> None:
@@ -209,12 +239,12 @@ def test_locks_that_a_killed_git_left_in_a_tree(scene: Scene) -> None:
     assert scene.tree(by_name("apply")) == scene.new["apply"][1]
 
 
-def test_a_tree_whose_cache_is_gone(scene: Scene) -> None:
+def test_a_tree_whose_cache_is_gone(refilled: Scene) -> None:
     """Nobody can tell what was edited in it: it is left alone, and taken over when that is allowed."""
-    scene.restore(by_name("apply"))
-    shutil.rmtree(scene.root / "cache/git")
-    message = run(scene, "apply", *V2, code=errors.EditedTreeError.exit_code)
+    refilled.restore(by_name("apply"))
+    shutil.rmtree(refilled.root / "cache/git")
+    message = run(refilled, "apply", *V2, code=errors.EditedTreeError.exit_code)
     assert "the cache no longer holds" in message
     assert "--discard-edits" in message
-    run(scene, "apply", *V2, "--discard-edits")
-    assert scene.tree(by_name("apply")) == scene.new["apply"][1]
+    run(refilled, "apply", *V2, "--discard-edits")
+    assert refilled.tree(by_name("apply")) == refilled.new["apply"][1]
