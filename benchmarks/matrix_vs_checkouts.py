@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from dspatch import apply, archive, checkout, fetch, pins, pipconfig, series
-from dspatch.carry import releases
-from dspatch.carry.matrix import APPLIES
-from dspatch.carry.releases import Release
+from dspatch.carry.matrix.matrix import APPLIES
+from dspatch.carry.remote import releases
+from dspatch.carry.remote.releases import Release
 from dspatch.stages.request import served
 
 AT_ONCE = 2

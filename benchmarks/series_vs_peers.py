@@ -119,6 +119,9 @@ class Bench:
     def __init__(self, root: Path, rev: str, count: int) -> None:
         self.root, self.rev = root, rev
         os.environ["DSPATCH_WORK"] = str(root / "work")
+        # Modules compiled beforehand, as pip leaves them.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = str(root / "compiled")
         words = [*DSPATCH, "apply", "--engine", "vllm", "--rev", rev, "--json"]
         applied = json.loads(run(words, root))
         self.pristine = applied["checkout"]["commit"]

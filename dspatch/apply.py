@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dspatch import batch, diffs, paths, render, treefiles
 from dspatch.bases import Bases
 from dspatch.batch import Result
-from dspatch.carry import guard, usesfile
+from dspatch.carry.uses import guard, usesfile
 from dspatch.checkout import Checkout, cache_of
 from dspatch.errors import DspatchError, PatchConflictError, TemplateError
 from dspatch.files import write_atomically
@@ -27,14 +27,14 @@ from dspatch.treefiles import Files
 if TYPE_CHECKING:
     from dspatch.variants import Variant
 
-# The modules whose code decides what a patched tree looks like.
-CODE = (
-    "apply", "astfind", "batch", "diffhead", "difflines", "diffs", "edits", "git", "onto",
-    "patchfile", "render", "series", "strictly", "threeway", "traits", "treefiles", "carry/already",
-    "carry/binding", "carry/bindings", "carry/bycode", "carry/bytext", "carry/drift",
-    "carry/editstate", "carry/expressions", "carry/guard", "carry/hunkfind", "carry/modules",
-    "carry/names", "carry/parts", "carry/signatures", "carry/skeleton", "carry/units",
-    "carry/upstreamed", "carry/values",
+# The code that decides what a patched tree looks like.
+CODE = tuple(
+    paths.PACKAGE / name
+    for name in (
+        "apply.py", "astfind.py", "batch.py", "diffhead.py", "difflines.py", "diffs.py", "edits.py",
+        "git.py", "onto.py", "patchfile.py", "render.py", "series.py", "strictly.py", "threeway.py",
+        "traits.py", "treefiles.py", "carry/upstreamed", "carry/uses",
+    )
 )  # fmt: skip
 
 
@@ -204,14 +204,13 @@ def _inputs(
     series: Series, checkout: Checkout, target: str, variants: Sequence[Variant], guarded: bool
 ) -> str:
     """One hash over everything that the patched tree is a function of, dspatch's own code included."""
-    code = [paths.PACKAGE / f"{name}.py" for name in CODE]
     models = [f"{variant.name} {variant!r}" for variant in variants]
     # A part of a series has the same folders as the whole.
     names = [patch.name for patch in series.patches]
     recorded = usesfile.digest(patch.folder for patch in series.patches) if guarded else ""
     # Which form of a patch counts as made here depends on the name too.
     here = [checkout.commit, checkout.rev, checkout.revision is None]
-    inputs = [*here, series.digest, names, target, models, digest_of(code), recorded]
+    inputs = [*here, series.digest, names, target, models, digest_of(CODE), recorded]
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
 

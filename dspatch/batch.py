@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dspatch import diffs, threeway
-from dspatch.carry import already
+from dspatch.carry.upstreamed import already
 from dspatch.diffs import FileDiff
 from dspatch.errors import DiffFormatError, DspatchError, GitError
 from dspatch.onto import Place, by_nearness, change_of, recorded_form

@@ -9,8 +9,8 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from dspatch import diffs, edits, render, threeway
-from dspatch.carry import already, editstate
-from dspatch.carry.parts import Search
+from dspatch.carry.upstreamed import already, editstate
+from dspatch.carry.upstreamed.parts import Search
 from dspatch.errors import EditError, PatchConflictError
 from dspatch.git import Change, Repo
 from dspatch.patchfile import EditSpec, Form, NewFile, Patch, holds

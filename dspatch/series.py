@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from dspatch import patchfile, paths, traits
-from dspatch.carry.folder import finish
+from dspatch.carry.editing.folder import finish
 from dspatch.errors import PatchFormatError, UnknownEngineError
 from dspatch.patchfile import TARGETS, EditSpec, Form, NewFile, Patch, holds
 from dspatch.traits import Trait, Traits
@@ -85,9 +85,9 @@ class Series:
     @cached_property
     def digest(self) -> str:
         """sha256 of everything a rendering depends on: series, patches, traits, templates."""
-        return digest_of(
-            [path for layer in self.layers for path in (layer.folder, layer.templates)]
-        )
+        folders = [path for layer in self.layers for path in (layer.folder, layer.templates)]
+        # A layer of diffs alone has no templates.
+        return digest_of([path for path in folders if path.exists()])
 
     def patch_digest(self, patch: Patch) -> str:
         """sha256 of one patch: its folder, the templates it names, and own forms of it."""
@@ -172,12 +172,10 @@ def _with_own_forms(series: Series, own: Path, templates: Path) -> Series:
 
 
 def digest_of(paths: Sequence[Path]) -> str:
-    """sha256 over the names and bytes of files and folders, in a fixed order; no folder is empty."""
+    """sha256 over the names and bytes of files and folders, in a fixed order."""
     total = hashlib.sha256()
     for root in paths:
-        files = [root]
-        if root.is_dir() or not root.exists():
-            files = sorted(p for p in root.rglob("*") if p.is_file())
+        files = sorted(p for p in root.rglob("*") if p.is_file()) if root.is_dir() else [root]
         for path in files:
             name = path.relative_to(root).as_posix() if root.is_dir() else path.name
             if any(part in name for part in _DERIVED):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dspatch.carry import folder
+from dspatch.carry.editing import folder
 from dspatch.series import digest_of
 from tests.integration.rebasekit import files_of, git, repository
 from tests.integration.rebasekit import release as publish

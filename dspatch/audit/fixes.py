@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from dspatch import paths, pins, render
 from dspatch.audit.source import Source
-from dspatch.carry import matrix
-from dspatch.carry.matrix import APPLIES, Cell
-from dspatch.carry.matrixkeys import Keys
-from dspatch.carry.watched import WatchedTraits
+from dspatch.carry.matrix import matrix
+from dspatch.carry.matrix.matrix import APPLIES, Cell
+from dspatch.carry.matrix.matrixkeys import Keys
+from dspatch.carry.matrix.watched import WatchedTraits
 from dspatch.errors import DspatchError
 from dspatch.git import Repo
 from dspatch.onto import Place

@@ -11,9 +11,9 @@ from dspatch.audit import judge, kept, source
 from dspatch.audit.answer import State
 from dspatch.audit.finding import Finding
 from dspatch.audit.select import Concern
-from dspatch.carry.ranges import Traffic
-from dspatch.carry.releasefiles import ReleaseFiles
-from dspatch.carry.releases import Published, Release
+from dspatch.carry.remote.ranges import Traffic
+from dspatch.carry.remote.releasefiles import ReleaseFiles
+from dspatch.carry.remote.releases import Published, Release
 from dspatch.errors import DownloadError, HashMismatchError, UnsafeArchiveError, WheelError
 from dspatch.traits import Trait
 

@@ -12,13 +12,13 @@ from typing import Any
 from dspatch import paths
 from dspatch.audit.answer import State
 from dspatch.audit.finding import Finding
-from dspatch.carry.releases import Release
+from dspatch.carry.remote.releases import Release
 from dspatch.files import write_atomically
 from dspatch.series import digest_of
 from dspatch.traits import Trait
 
 # The code that decides an answer.
-_CODE = ("astfind", "audit/answer", "audit/judge", "audit/probe", "carry/releasefiles")
+_CODE = ("astfind", "audit/answer", "audit/judge", "audit/probe", "carry/remote/releasefiles")
 
 
 def key(finding: Finding, traits: Mapping[str, Trait]) -> str:

@@ -11,12 +11,12 @@ from dspatch import pins, pipconfig
 from dspatch.audit.answer import State
 from dspatch.audit.recorded import Recorded
 from dspatch.audit.source import Source
-from dspatch.carry import releases, remote
-from dspatch.carry.ranges import Traffic
+from dspatch.carry.remote import releases, remote
+from dspatch.carry.remote.ranges import Traffic
 from dspatch.errors import DspatchError
 
 if TYPE_CHECKING:
-    from dspatch.carry.releases import Published, Release
+    from dspatch.carry.remote.releases import Published, Release
 
 TRIED = 6  # releases whose directories are read, about 0.2 MB each
 

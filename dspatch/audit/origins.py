@@ -10,10 +10,10 @@ from pathlib import Path
 from dspatch import checkout, paths, pins, pipconfig
 from dspatch.audit import recorded, source
 from dspatch.audit.source import Nothing, Source
-from dspatch.carry import releases
-from dspatch.carry.ranges import Traffic
-from dspatch.carry.releasefiles import ReleaseFiles
-from dspatch.carry.releases import Published
+from dspatch.carry.remote import releases
+from dspatch.carry.remote.ranges import Traffic
+from dspatch.carry.remote.releasefiles import ReleaseFiles
+from dspatch.carry.remote.releases import Published
 from dspatch.errors import UnknownRevisionError
 from dspatch.git import Repo
 from dspatch.pins import Pin, lookup

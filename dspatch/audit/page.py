@@ -12,7 +12,7 @@ from dspatch.audit.choice import Standing
 from dspatch.audit.finding import SEVERITIES, Finding
 from dspatch.audit.history import History, Row
 from dspatch.audit.select import Model, User
-from dspatch.carry import spans
+from dspatch.carry.matrix import spans
 
 TARGETS = ("cuda", "cpu")
 _MARKS: dict[State, str] = {"yes": "●", "unknown": "?"}

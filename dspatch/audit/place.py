@@ -13,7 +13,7 @@ from dspatch import job, pins, receipt
 from dspatch.audit import environment, origins, recorded
 from dspatch.audit.nearest import Nearest
 from dspatch.audit.source import Source
-from dspatch.carry.ranges import Traffic
+from dspatch.carry.remote.ranges import Traffic
 from dspatch.errors import DownloadError, DspatchError, OfflineError, UnknownRevisionError
 from dspatch.pins import lookup
 

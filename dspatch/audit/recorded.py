@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion, Version
 
 from dspatch import tomlfile
 from dspatch.audit.answer import State
-from dspatch.carry import spans
+from dspatch.carry.matrix import spans
 from dspatch.errors import PatchFormatError
 from dspatch.paths import PACKAGE
 

@@ -12,7 +12,7 @@ from dspatch import treefiles
 from dspatch.treefiles import Files
 
 if TYPE_CHECKING:
-    from dspatch.carry.releasefiles import ReleaseFiles
+    from dspatch.carry.remote.releasefiles import ReleaseFiles
     from dspatch.git import Repo
 
 Kind = Literal["pin", "release", "environment", "git", "folder", "record"]

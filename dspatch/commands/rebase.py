@@ -75,7 +75,7 @@ def _go_on(step: str, given: dict[str, Any], console: Console) -> None:
 
 
 def _wanted(given: dict[str, Any], names: tuple[str, ...]) -> Any:
-    from dspatch.carry.rebasestate import Wanted
+    from dspatch.carry.rebase.rebasestate import Wanted
 
     if given["onto"] is None:
         raise click.UsageError("--onto is needed, for example --onto v0.32.0")

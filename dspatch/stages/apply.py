@@ -7,7 +7,7 @@ from typing import Any
 
 from dspatch import apply, checkout, receipt, series, worktree
 from dspatch.apply import PatchedTree
-from dspatch.carry import rebasestate
+from dspatch.carry.rebase import rebasestate
 from dspatch.checkout import Checkout, cache_of
 from dspatch.console import Console
 from dspatch.errors import NoJobError

@@ -18,7 +18,7 @@ from dspatch.audit.nearest import Nearest
 from dspatch.audit.place import Place, opened
 from dspatch.audit.select import Concern, User, concerning
 from dspatch.audit.source import Source
-from dspatch.carry.ranges import Traffic
+from dspatch.carry.remote.ranges import Traffic
 from dspatch.errors import AuditError
 from dspatch.stages import request
 

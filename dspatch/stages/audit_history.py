@@ -15,7 +15,7 @@ from dspatch.audit.choice import Standing
 from dspatch.audit.history import History, Work
 from dspatch.audit.recorded import Recorded
 from dspatch.audit.select import Concern, User, concerning
-from dspatch.carry import releases
+from dspatch.carry.remote import releases
 from dspatch.errors import AuditError
 from dspatch.files import write_atomically
 

@@ -9,11 +9,12 @@ from typing import Any
 from dspatch import apply, git, receipt, worktree
 from dspatch import series as series_module
 from dspatch.apply import PatchedTree
-from dspatch.carry import editedtree, goldens, layer, renewal
-from dspatch.carry.chain import Part
-from dspatch.carry.editedtree import EditedTree
-from dspatch.carry.recording import record_uses
-from dspatch.carry.renewal import Ask, Renewed
+from dspatch.carry.editing import editedtree, layer, renewal
+from dspatch.carry.editing.chain import Part
+from dspatch.carry.editing.editedtree import EditedTree
+from dspatch.carry.editing.recording import record_uses
+from dspatch.carry.editing.renewal import Ask, Renewed
+from dspatch.carry.lint import goldens
 from dspatch.checkout import Checkout
 from dspatch.console import Console
 from dspatch.errors import PatchConflictError

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dspatch.apply import PatchedTree
-from dspatch.carry import exportfolder, projection
-from dspatch.carry.mail import PatchMail
+from dspatch.carry.exchange import exportfolder, projection
+from dspatch.carry.exchange.mail import PatchMail
 from dspatch.checkout import Checkout
 from dspatch.console import Console
 from dspatch.errors import ExportDriftError, PatchConflictError

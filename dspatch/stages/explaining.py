@@ -8,12 +8,12 @@ from pathlib import Path
 
 from dspatch import pins, threeway, treefiles
 from dspatch.apply import PatchedTree
-from dspatch.carry import between, explain, history
-from dspatch.carry.carried import Carried, Side
-from dspatch.carry.codeplace import Trees
-from dspatch.carry.explain import Context, Read, Reason, Release
-from dspatch.carry.history import Span
-from dspatch.carry.rebasestate import Wanted
+from dspatch.carry.rebase import between, explain, history
+from dspatch.carry.rebase.carried import Carried, Side
+from dspatch.carry.rebase.codeplace import Trees
+from dspatch.carry.rebase.explain import Context, Read, Reason, Release
+from dspatch.carry.rebase.history import Span
+from dspatch.carry.rebase.rebasestate import Wanted
 from dspatch.console import Console
 from dspatch.diffs import FileDiff
 from dspatch.errors import DspatchError, PatchConflictError

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from dspatch import apply
 from dspatch.apply import PatchedTree
-from dspatch.carry import incoming, layer, merging, projection
-from dspatch.carry.incoming import Incoming
-from dspatch.carry.layer import Draft
-from dspatch.carry.mail import PatchMail
-from dspatch.carry.merging import Merged, Onto
-from dspatch.carry.recording import record_uses
+from dspatch.carry.editing import layer
+from dspatch.carry.editing.layer import Draft
+from dspatch.carry.editing.recording import record_uses
+from dspatch.carry.exchange import incoming, merging, projection
+from dspatch.carry.exchange.incoming import Incoming
+from dspatch.carry.exchange.mail import PatchMail
+from dspatch.carry.exchange.merging import Merged, Onto
 from dspatch.checkout import Checkout
 from dspatch.console import Console
 from dspatch.errors import DiffFormatError, PatchConflictError, PatchFormatError

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dspatch import apply, checkout, pins, series
-from dspatch.carry import folder, goldens, lint, linttrees, usesfile
-from dspatch.carry.lint import Fault
-from dspatch.carry.linttrees import Tried
+from dspatch.carry.editing import folder
+from dspatch.carry.lint import goldens, lint, linttrees
+from dspatch.carry.lint.lint import Fault
+from dspatch.carry.lint.linttrees import Tried
+from dspatch.carry.uses import usesfile
 from dspatch.console import Console
 from dspatch.errors import (
     DownloadError,

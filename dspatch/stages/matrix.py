@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from dspatch import pins, pipconfig
 from dspatch.bases import Bases
-from dspatch.carry import releases
-from dspatch.carry.matrix import Cell
-from dspatch.carry.matrixkeys import Keys
-from dspatch.carry.ranges import Traffic
-from dspatch.carry.releasecells import Done, Work, of_release
-from dspatch.carry.releases import Published, Release
-from dspatch.carry.wheelbases import WheelBases
+from dspatch.carry.matrix.matrix import Cell
+from dspatch.carry.matrix.matrixkeys import Keys
+from dspatch.carry.matrix.releasecells import Done, Work, of_release
+from dspatch.carry.remote import releases
+from dspatch.carry.remote.ranges import Traffic
+from dspatch.carry.remote.releases import Published, Release
+from dspatch.carry.remote.wheelbases import WheelBases
 from dspatch.checkout import cache_of
 from dspatch.errors import UnknownRevisionError
 from dspatch.series import TARGETS, layered
@@ -163,7 +163,7 @@ def _measure_all(
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return done
+    return {release.version: done[release.version] for release in asked}
 
 
 def _outside(work: Work) -> dict[str, str]:

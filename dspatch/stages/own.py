@@ -8,9 +8,10 @@ from pathlib import Path
 
 from dspatch import git, receipt, worktree
 from dspatch import series as series_module
-from dspatch.carry import chain, layer, projection
-from dspatch.carry.layer import Draft
-from dspatch.carry.mail import PatchMail
+from dspatch.carry.editing import chain, layer
+from dspatch.carry.editing.layer import Draft
+from dspatch.carry.exchange import projection
+from dspatch.carry.exchange.mail import PatchMail
 from dspatch.console import Console
 from dspatch.errors import DspatchError, EditedTreeError, PatchFormatError
 from dspatch.files import write_atomically

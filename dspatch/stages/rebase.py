@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dspatch.carry import rebasestate, stoppedtree
-from dspatch.carry.carried import Carried
-from dspatch.carry.rebasestate import Stand, State, Wanted
+from dspatch.carry.rebase import rebasestate, stoppedtree
+from dspatch.carry.rebase.carried import Carried
+from dspatch.carry.rebase.rebasestate import Stand, State, Wanted
 from dspatch.console import Console
 from dspatch.errors import (
     RebaseStoppedError,

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from dspatch import apply, series, worktree
-from dspatch.carry import formfile, rebase, rebasestate, stoppedtree
-from dspatch.carry.carried import Carried
-from dspatch.carry.rebasestate import Stand, State, Wanted
-from dspatch.carry.stoppedtree import Sides
+from dspatch.carry.editing import formfile
+from dspatch.carry.rebase import rebase, rebasestate, stoppedtree
+from dspatch.carry.rebase.carried import Carried
+from dspatch.carry.rebase.rebasestate import Stand, State, Wanted
+from dspatch.carry.rebase.stoppedtree import Sides
 from dspatch.checkout import cache_of
 from dspatch.errors import EditedTreeError, RebaseStoppedError
 from dspatch.files import disk_full_explained, write_atomically

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from dspatch import apply, pins, series, treefiles
 from dspatch.apply import PatchedTree
-from dspatch.carry import guard, rebase
-from dspatch.carry.carried import Carried, Side
-from dspatch.carry.history import Span
-from dspatch.carry.rebasestate import Wanted
+from dspatch.carry.rebase import rebase
+from dspatch.carry.rebase.carried import Carried, Side
+from dspatch.carry.rebase.history import Span
+from dspatch.carry.rebase.rebasestate import Wanted
+from dspatch.carry.uses import guard
 from dspatch.checkout import Checkout
 from dspatch.console import Console
 from dspatch.errors import SignatureDriftError, UnknownRevisionError, UnpinnedRevisionError

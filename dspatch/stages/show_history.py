@@ -9,7 +9,7 @@ from dspatch.audit import choice
 from dspatch.audit.explain import as_dict as explained_dict
 from dspatch.audit.finding import SEVERITIES, Finding
 from dspatch.audit.history import Row
-from dspatch.carry import spans
+from dspatch.carry.matrix import spans
 from dspatch.stages.show import relative
 
 if TYPE_CHECKING:

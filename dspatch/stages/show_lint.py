@@ -9,7 +9,7 @@ from dspatch.stages.lint import check
 from dspatch.stages.show import relative
 
 if TYPE_CHECKING:
-    from dspatch.carry.lint import Fault
+    from dspatch.carry.lint.lint import Fault
     from dspatch.console import Console
     from dspatch.stages.lint import Linted
 

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dspatch.carry import claims, spans
-from dspatch.carry.matrix import APPLIES, FAILS, Cell
+from dspatch.carry.matrix import claims, spans
+from dspatch.carry.matrix.matrix import APPLIES, FAILS, Cell
 from dspatch.stages.show import relative
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from dspatch.carry.carried import Carried
-from dspatch.carry.rebasestate import State
+from dspatch.carry.rebase.carried import Carried
+from dspatch.carry.rebase.rebasestate import State
 from dspatch.console import Console
 from dspatch.errors import PatchConflictError, RebaseStoppedError
 from dspatch.job import Job

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dspatch import receipt, worktree
-from dspatch.carry import rebasestate
+from dspatch.carry.rebase import rebasestate
 from dspatch.files import sha256
 from dspatch.job import Job
 

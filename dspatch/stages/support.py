@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dspatch.carry import claimcheck, claims
+from dspatch.carry.matrix import claimcheck, claims
 from dspatch.errors import ClaimError
 from dspatch.files import write_atomically
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dspatch import apply, onto, pins, treefiles
 from dspatch import series as series_module
-from dspatch.carry import exportfolder, pullrequest
+from dspatch.carry.exchange import exportfolder, pullrequest
 from dspatch.checkout import Checkout, cache_of
 from dspatch.console import Console
 from dspatch.errors import EditError, PatchConflictError

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dspatch import paths
-from dspatch.carry import exportfolder
+from dspatch.carry.exchange import exportfolder
 from dspatch.console import Console
 from dspatch.job import Job
 from dspatch.stages import apply, editing, exchange, importing

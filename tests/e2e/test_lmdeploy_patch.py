@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dspatch import edits, pipconfig, process, series
-from dspatch.carry import releases, remote
-from dspatch.carry.ranges import Traffic
+from dspatch.carry.remote import releases, remote
+from dspatch.carry.remote.ranges import Traffic
 from dspatch.conformance import oracle
 
 pytestmark = pytest.mark.e2e

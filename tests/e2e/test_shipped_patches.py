@@ -10,8 +10,9 @@ import pytest
 
 from dspatch import checkout, pins, treefiles
 from dspatch.apply import PatchedTree, apply_series
-from dspatch.carry import goldens, guard
-from dspatch.carry.names import Names
+from dspatch.carry.lint import goldens
+from dspatch.carry.uses import guard
+from dspatch.carry.uses.names import Names
 from dspatch.console import Console
 from dspatch.git import Change
 from dspatch.series import layered

@@ -20,8 +20,8 @@ from dspatch.audit import finding as findings
 from dspatch.audit.finding import Finding
 from dspatch.audit.select import Model, User, concerning
 from dspatch.audit.source import Source
-from dspatch.carry import remote
-from dspatch.carry.ranges import Traffic
+from dspatch.carry.remote import remote
+from dspatch.carry.remote.ranges import Traffic
 from dspatch.conformance import small
 from dspatch.console import Console
 from dspatch.stages import apply

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dspatch import errors
-from dspatch.carry import folder
+from dspatch.carry.editing import folder
 from tests import killer
 from tests.integration.test_exchange import RUN, files, git
 from tests.integration.test_flow import APPLY, Bench, bench, repository

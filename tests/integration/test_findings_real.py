@@ -20,9 +20,9 @@ from dspatch.audit.history import Work, measure
 from dspatch.audit.origins import published
 from dspatch.audit.select import Concern
 from dspatch.audit.source import Source
-from dspatch.carry import releases
-from dspatch.carry.ranges import Traffic
-from dspatch.carry.releases import Published
+from dspatch.carry.remote import releases
+from dspatch.carry.remote.ranges import Traffic
+from dspatch.carry.remote.releases import Published
 
 pytestmark = pytest.mark.e2e
 SERIES = {engine: series.layered(engine) for engine in findings.engines()}

@@ -54,7 +54,7 @@ def test_killed_at_random_instants(scene: Scene) -> None:
 
 DIE = "import os, signal\ndef die(): os.kill(os.getpid(), signal.SIGKILL)\n"
 FILE_BY_FILE = f"""{DIE}
-from dspatch.carry import folder
+from dspatch.carry.editing import folder
 def change(place, changes):
     for path, data in changes.items():
         path.parent.mkdir(parents=True, exist_ok=True)

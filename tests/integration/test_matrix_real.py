@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dspatch import apply, checkout, paths, pins, pipconfig, series, treefiles
-from dspatch.carry import releases, remote
-from dspatch.carry.ranges import Traffic
+from dspatch.carry.remote import releases, remote
+from dspatch.carry.remote.ranges import Traffic
 from dspatch.console import Console
 from dspatch.stages import matrix, support
 from dspatch.stages.request import served

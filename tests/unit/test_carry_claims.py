@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspatch.carry import claimcheck, claims, spans
-from dspatch.carry.matrix import Cell
+from dspatch.carry.matrix import claimcheck, claims, spans
+from dspatch.carry.matrix.matrix import Cell
 
 RELEASES = ("0.9.0", "0.9.0.1", "0.9.1", "0.10.0", "0.10.1.post1")
 LETTERS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from dspatch.carry.depends import Step, dependents
+from dspatch.carry.rebase.depends import Step, dependents
 
 PLATFORM = b"class Platform:\n    name = 'cpu'\n\n    def backend(self):\n        return None\n"
 

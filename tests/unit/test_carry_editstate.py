@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspatch.carry.editstate import made_at
+from dspatch.carry.upstreamed.editstate import made_at
 from dspatch.edits import Edit, Verb, apply_edit
 from tests.support import PLATFORM, REGISTRY, dedent
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from dspatch import diffs
-from dspatch.carry import codeplace, explain, history
-from dspatch.carry.codeplace import Trees
-from dspatch.carry.explain import Context, Read, Release
-from dspatch.carry.history import Span
+from dspatch.carry.rebase import codeplace, explain, history
+from dspatch.carry.rebase.codeplace import Trees
+from dspatch.carry.rebase.explain import Context, Read, Release
+from dspatch.carry.rebase.history import Span
 from dspatch.diffs import FileDiff
 from dspatch.git import Repo
 from tests.support import dedent

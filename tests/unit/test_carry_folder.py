@@ -9,7 +9,7 @@ import pytest
 from filelock import FileLock
 
 from dspatch import paths
-from dspatch.carry import folder
+from dspatch.carry.editing import folder
 from dspatch.errors import LockedError
 from tests.killer import killed_everywhere
 
@@ -17,7 +17,7 @@ OLD = {"series": b"a\nb\n", "a/patch.toml": b"a1\n", "b/patch.toml": b"b1\n"}
 NEW = {"series": b"a\nc\n", "a/patch.toml": b"a2\n", "c/patch.toml": b"c1\n", "c/v1.diff": b"d\n"}
 CHANGE = """
 from pathlib import Path
-from dspatch.carry import folder
+from dspatch.carry.editing import folder
 root = Path({root!r})
 files = {files!r}
 with folder.editing(root):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dspatch.carry import incoming
-from dspatch.carry.incoming import Origin
+from dspatch.carry.exchange import incoming
+from dspatch.carry.exchange.incoming import Origin
 from dspatch.errors import UnknownRevisionError
 
 UPSTREAM = "https://github.com/vllm-project/vllm"

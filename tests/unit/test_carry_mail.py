@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dspatch import git
-from dspatch.carry import mail, mailbox
-from dspatch.carry.mail import PatchMail
+from dspatch.carry.exchange import mail, mailbox
+from dspatch.carry.exchange.mail import PatchMail
 from dspatch.errors import DiffFormatError
 
 DIFF = "diff --git a/x b/x\nindex 1..2 100644\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"

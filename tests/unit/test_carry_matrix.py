@@ -7,11 +7,13 @@ import difflib
 import pytest
 
 from dspatch import fetch, paths, threeway
-from dspatch.carry import matrixstore, releases, remote, usesfile
-from dspatch.carry.matrix import Cell
-from dspatch.carry.matrixkeys import Keys
-from dspatch.carry.uses import Use
-from dspatch.carry.usesfile import Recorded
+from dspatch.carry.matrix import matrixstore
+from dspatch.carry.matrix.matrix import Cell
+from dspatch.carry.matrix.matrixkeys import Keys
+from dspatch.carry.remote import releases, remote
+from dspatch.carry.uses import usesfile
+from dspatch.carry.uses.uses import Use
+from dspatch.carry.uses.usesfile import Recorded
 from dspatch.errors import DownloadError, OfflineError, PatchFormatError, UnknownRevisionError
 from dspatch.series import layered
 from tests.unit import matrixkit

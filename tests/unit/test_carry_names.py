@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspatch.carry import drift, signatures, uses, usesfile
-from dspatch.carry.binding import Call, call_changes, parse_call
-from dspatch.carry.bindings import bindings
-from dspatch.carry.inserted import inserted_lines
-from dspatch.carry.modules import ModuleSource
-from dspatch.carry.names import Names
-from dspatch.carry.signatures import Parameter
-from dspatch.carry.uses import Use
-from dspatch.carry.usesfile import Recorded
-from dspatch.carry.values import Class, Function, Module
+from dspatch.carry.uses import drift, signatures, uses, usesfile
+from dspatch.carry.uses.binding import Call, call_changes, parse_call
+from dspatch.carry.uses.bindings import bindings
+from dspatch.carry.uses.inserted import inserted_lines
+from dspatch.carry.uses.modules import ModuleSource
+from dspatch.carry.uses.names import Names
+from dspatch.carry.uses.signatures import Parameter
+from dspatch.carry.uses.uses import Use
+from dspatch.carry.uses.usesfile import Recorded
+from dspatch.carry.uses.values import Class, Function, Module
 from tests.support import dedent
 
 LIBRARY = Path(sysconfig.get_path("stdlib"))

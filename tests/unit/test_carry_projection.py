@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dspatch import patchfile
-from dspatch.carry import mail, projection
-from dspatch.carry.mail import PatchMail
+from dspatch.carry.exchange import mail, projection
+from dspatch.carry.exchange.mail import PatchMail
 from dspatch.patchfile import Patch
 from dspatch.traits import Trait
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dspatch.carry import releases
+from dspatch.carry.remote import releases
 from dspatch.errors import DownloadError, OfflineError, UnknownEngineError
 from tests.unit.index_server import Served, serve
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dspatch import fetch, index, paths, pipconfig, treefiles
-from dspatch.carry import memberstore, ranges, remote, wheeldir
-from dspatch.carry.rangefile import RangeFile
-from dspatch.carry.ranges import FileRanges, Traffic
+from dspatch.carry.remote import memberstore, ranges, remote, wheeldir
+from dspatch.carry.remote.rangefile import RangeFile
+from dspatch.carry.remote.ranges import FileRanges, Traffic
 from dspatch.errors import (
     DownloadError,
     HashMismatchError,

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dspatch import edits, git, patchfile
-from dspatch.carry import projection, sourcing
+from dspatch.carry.editing import sourcing
+from dspatch.carry.exchange import projection
 from dspatch.onto import rendered_edit
 from dspatch.patchfile import Patch
 from dspatch.render import Context

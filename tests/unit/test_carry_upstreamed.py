@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dspatch.carry import hunkfind, upstreamed
-from dspatch.carry.parts import Change
+from dspatch.carry.upstreamed import hunkfind, upstreamed
+from dspatch.carry.upstreamed.parts import Change
 from tests.support import dedent
 
 HEAD = "import os\n\n\n"

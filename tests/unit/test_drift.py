@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from dspatch.carry import drift, uses
-from dspatch.carry.binding import call_changes, differences, override_changes, parse_call
-from dspatch.carry.drift import GONE, Drift
-from dspatch.carry.names import Names
-from dspatch.carry.signatures import Parameters, parse
-from dspatch.carry.uses import Use
+from dspatch.carry.uses import drift, uses
+from dspatch.carry.uses.binding import call_changes, differences, override_changes, parse_call
+from dspatch.carry.uses.drift import GONE, Drift
+from dspatch.carry.uses.names import Names
+from dspatch.carry.uses.signatures import Parameters, parse
+from dspatch.carry.uses.uses import Use
 from tests.unit.drift_upstream import AFTER, BEFORE, OURS, Tree
 
 USES = uses.of_patch(OURS, BEFORE.read, AFTER.read)

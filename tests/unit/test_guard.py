@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dspatch.apply import PatchedTree, apply_series
-from dspatch.carry import guard, usesfile, verdicts
-from dspatch.carry.linttrees import Tried, record
+from dspatch.carry.lint.linttrees import Tried, record
+from dspatch.carry.uses import guard, usesfile, verdicts
 from dspatch.errors import PatchFormatError, SignatureDriftError
 from dspatch.git import Change
 from dspatch.series import Series

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dspatch import paths, series
-from dspatch.carry import lint
-from dspatch.carry.lint import Fault
+from dspatch.carry.lint import lint
+from dspatch.carry.lint.lint import Fault
 from tests.support import PATCH, TEMPLATE, TRAITS, dedent, patch_folders
 
 GOOD = (

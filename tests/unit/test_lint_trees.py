@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from dspatch.apply import apply_series
-from dspatch.carry import goldens, linttrees, usesfile
-from dspatch.carry.lint import Fault
-from dspatch.carry.linttrees import Tried
-from dspatch.carry.undefined import left_undefined
+from dspatch.carry.lint import goldens, linttrees
+from dspatch.carry.lint.lint import Fault
+from dspatch.carry.lint.linttrees import Tried
+from dspatch.carry.uses import usesfile
+from dspatch.carry.uses.undefined import left_undefined
 from dspatch.series import Series
 from tests.support import PATCH, TEMPLATE, Upstream, dedent, load_series, patch_folders
 from tests.unit.test_guard import OPS, VARIANT, WAIVE, WRITTEN

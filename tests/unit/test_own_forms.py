@@ -8,7 +8,7 @@ import pytest
 
 from dspatch import paths, series
 from dspatch.apply import apply_series
-from dspatch.carry import formfile
+from dspatch.carry.editing import formfile
 from tests.support import PLATFORM, Upstream, form_patch
 from tests.unit.test_already import SERVED
 from tests.unit.test_apply import VARIANT

@@ -1,0 +1,1 @@
+"""Patch folders changed: from work trees, in one step."""

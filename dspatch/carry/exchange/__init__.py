@@ -1,0 +1,1 @@
+"""Patches in and out: mails, exports, anybody's diffs."""

@@ -1,0 +1,70 @@
+"""Lint rules that need trees: patches nobody needs, names left undefined, lines changed twice, and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dspatch.carry.lint import lintgoldens, lintuses, overlap
+from dspatch.carry.lint.lint import Fault, in_patch
+from dspatch.carry.lint.lintgoldens import golden_files, stale_goldens
+from dspatch.carry.lint.lintuses import record, written_place
+from dspatch.carry.lint.tried import Tried
+from dspatch.carry.uses.undefined import left_undefined
+from dspatch.patchfile import Patch
+from dspatch.series import Series
+from dspatch.treefiles import of_tree
+
+__all__ = ["Tried", "golden_files", "of_trees", "record", "stale_goldens", "written_place"]
+
+
+def of_trees(series: Series, tried: Sequence[Tried], *, all_tried: bool = True) -> Iterator[Fault]:
+    """The faults of every patch, as the trees of the pinned revisions show them.
+
+    all_tried: whether the trees are those of every pin, so that what none of them needs is idle.
+    """
+    for patch in series.patches:
+        if patch.name in series.left_out:
+            continue
+        here = [one for one in tried if one.applied(patch) is not None]
+        if all_tried and not here:
+            yield in_patch(
+                "not-needed", patch, f"no pin needs it ({', '.join(sorted({t.rev for t in tried}))})",
+                "drop it: dspatch patch drop " + patch.name,
+            )  # fmt: skip
+        yield from lintuses.records(patch, here)
+        for one in here:
+            yield from _undefined(patch, one)
+        yield from lintgoldens.rule(series, patch, tried)
+        yield from lintuses.drifts(patch, here, all_tried=all_tried)
+    for one in tried:
+        yield from _overlaps(one)
+
+
+def _undefined(patch: Patch, one: Tried) -> Iterator[Fault]:
+    """Names that the patch took the definition of, while upstream's code there still uses them."""
+    applied = one.applied(patch)
+    assert applied is not None
+    repo = one.tree.checkout.repo
+    with repo.reading():
+        before, after = of_tree(repo, f"{applied.commit}^"), of_tree(repo, applied.commit)
+        for path in applied.paths:
+            data = after.read(path) if path.endswith(".py") else None
+            for name, where in left_undefined(before.read(path), data) if data else ():
+                yield in_patch(
+                    "undefined",
+                    patch,
+                    f"on {one.rev} it leaves `{name}` undefined, which {path} uses"
+                    + (f" in {where}" if where else ""),
+                    "define it, or leave its definition in",
+                )
+
+
+def _overlaps(one: Tried) -> Iterator[Fault]:
+    commits = [applied.commit for applied in one.tree.patches]
+    for later, earlier, path, line in overlap.found(one.tree.checkout.repo, commits):
+        names = {applied.commit: applied.name for applied in one.tree.patches}
+        yield Fault(
+            rule="overlap", patch=names[later], where=f"{names[later]}/patch.toml",
+            what=f"on {one.rev} it changes what {names[earlier]} wrote: {path}, line {line}",
+            next="let one of the two make the whole change",
+        )  # fmt: skip

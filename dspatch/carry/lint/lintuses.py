@@ -1,0 +1,121 @@
+"""Lint rules on the upstream symbols that patches use: recorded as they are, unchanged or waived, there at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dspatch.carry.lint import goldens
+from dspatch.carry.lint.lint import Fault, in_patch
+from dspatch.carry.lint.tried import Tried
+from dspatch.carry.uses import drift, guard, usesfile
+from dspatch.carry.uses.drift import Drift
+from dspatch.carry.uses.names import Names
+from dspatch.carry.uses.uses import Use, of_patch, unresolved_imports
+from dspatch.carry.uses.usesfile import Recorded
+from dspatch.patchfile import Patch
+from dspatch.pins.lookup import same
+from dspatch.treefiles import of_tree
+
+
+def record(patch: Patch, tried: Sequence[Tried]) -> Recorded | None:
+    """What a patch uses on the revision that it was written for; `None` when it uses nothing.
+
+    Also when that revision is not among the trees, or the patch does not apply there.
+    """
+    place = written_place(patch, tried)
+    uses = () if place is None else _uses(patch, place)
+    return (
+        Recorded(written_for=patch.written_for, uses=uses) if uses and patch.written_for else None
+    )
+
+
+def written_place(patch: Patch, tried: Sequence[Tried]) -> Tried | None:
+    """The tree of the revision that a patch was written for, `None` when it is not applied there."""
+    at = [one for one in tried if patch.written_for and same(one.rev, patch.written_for)]
+    return next((one for one in at if one.applied(patch) is not None), None)
+
+
+def _uses(patch: Patch, place: Tried) -> tuple[Use, ...]:
+    applied = place.applied(patch)
+    assert applied is not None
+    repo = place.tree.checkout.repo
+    with repo.reading():
+        before, after = of_tree(repo, f"{applied.commit}^"), of_tree(repo, applied.commit)
+        return of_patch(applied.paths, before.read, after.read)
+
+
+def records(patch: Patch, here: Sequence[Tried]) -> Iterator[Fault]:
+    """The record of a patch is what its code uses on the release that it was written for."""
+    kept = usesfile.read(patch.folder)
+    if patch.written_for is None:
+        if any(_uses(patch, one) for one in here[:1]):
+            yield in_patch(
+                "written-for", patch, "its code uses upstream symbols, and `written-for` names no pin",
+                "name the pin that it was written for",
+            )  # fmt: skip
+        return
+    place = written_place(patch, here)
+    if place is None:
+        if here:
+            yield in_patch(
+                "written-for", patch, f"it does not apply to {patch.written_for}, which it was written for",
+                "name a pin that it applies to",
+            )  # fmt: skip
+        return
+    now = record(patch, [place])
+    if now != kept:
+        before = usesfile.write(kept).encode() if kept else b""
+        after = usesfile.write(now).encode() if now else b""
+        yield Fault(
+            rule="uses", patch=patch.name, where=f"{patch.name}/{usesfile.NAME}",
+            what=("it is not what the code uses" if now else "the code uses nothing of upstream")
+            if kept
+            else "it is not there",
+            next="dspatch patch lint --write",
+            diff=goldens.difference(before, after, usesfile.NAME),
+        )  # fmt: skip
+    yield from _unresolved(patch, place)
+
+
+def _unresolved(patch: Patch, place: Tried) -> Iterator[Fault]:
+    applied = place.applied(patch)
+    assert applied is not None
+    repo = place.tree.checkout.repo
+    with repo.reading():
+        files = of_tree(repo, applied.commit)
+        before = of_tree(repo, f"{applied.commit}^")
+        for path, name in unresolved_imports(applied.paths, before.read, files.read):
+            yield in_patch(
+                "import", patch, f"{path} imports {name}, which {place.rev} does not have",
+                "import what is there",
+            )  # fmt: skip
+
+
+def drifts(patch: Patch, here: Sequence[Tried], *, all_tried: bool) -> Iterator[Fault]:
+    """No symbol has changed on any pin unless that is waived, and no waiver is idle."""
+    recorded = usesfile.read(patch.folder)
+    if recorded is None:
+        return
+    found: dict[str, tuple[Drift, ...]] = {}
+    for one in here:
+        repo = one.tree.checkout.repo
+        with repo.reading():
+            found[one.rev] = drift.check(recorded.uses, Names(of_tree(repo, one.tree.commit).read))
+    for rev, drifts in found.items():
+        for each in drifts:
+            if not any(guard.waives(waived, each) for waived in patch.waived):
+                yield in_patch(
+                    "drift",
+                    patch,
+                    f"on {rev}, {each.words}",
+                    "mend the patch, or waive it with a reason",
+                )
+    every = [each for drifts in found.values() for each in drifts]
+    for waived in patch.waived if all_tried else ():
+        if not any(guard.waives(waived, each) for each in every):
+            yield in_patch(
+                "waive",
+                patch,
+                f"nothing on any pin needs the waiver of `{waived.symbol}`",
+                "remove it",
+            )

@@ -1,0 +1,1 @@
+"""Every patch on every release, and what documents claim of it."""

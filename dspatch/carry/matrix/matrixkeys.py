@@ -1,0 +1,132 @@
+"""What a cell of the matrix is a function of, as one hash: a patch, those it stands on, and the code that tries it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dspatch import diffs, paths
+from dspatch.apply import CODE
+from dspatch.carry.uses import usesfile
+from dspatch.series import digest_of
+
+if TYPE_CHECKING:
+    from dspatch.patchfile import Patch
+    from dspatch.series import Series
+    from dspatch.variants import Variant
+
+# The modules whose code decides a verdict, beside those that decide what a patched tree looks like.
+_CODE = (
+    paths.PACKAGE / "carry/matrix/matrix.py",
+    paths.PACKAGE / "carry/matrix/watched.py",
+    paths.PACKAGE / "carry/remote/releasefiles.py",
+)
+
+
+class Keys:
+    """The hash of each patch's inputs, and the patches that it stands on."""
+
+    def __init__(self, series: Series, variants: Sequence[Variant]) -> None:
+        self._series = series
+        self._variants = [f"{variant.name} {variant!r}" for variant in variants]
+        self._touched = {patch.name: frozenset(_touched(patch)) for patch in series.patches}
+        self._digests = {patch.name: self._own_digest(patch) for patch in series.patches}
+
+    @cached_property
+    def all(self) -> dict[str, str]:
+        """By patch, one hash over all that a cell depends on, but for the release and the target."""
+        return {patch.name: self._key(patch) for patch in self._series.patches}
+
+    def _key(self, patch: Patch) -> str:
+        stands_on = [self._digests[name] for name in self.stands_on([patch.name])]
+        inputs = [stands_on, self._variants, self._shared]
+        return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:32]
+
+    def stands_on(self, names: Iterable[str]) -> list[str]:
+        """The patches given and all before them that change files they change, in order."""
+        wanted = set(names)
+        for patch in reversed(self._series.patches):
+            later = self._series.patches[self._series.patches.index(patch) + 1 :]
+            if any(
+                other.name in wanted and self._touched[patch.name] & self._touched[other.name]
+                for other in later
+            ):
+                wanted.add(patch.name)
+        return [patch.name for patch in self._series.patches if patch.name in wanted]
+
+    def only(self, names: Iterable[str]) -> Series:
+        """The series with those patches and what they stand on."""
+        kept = set(self.stands_on(names))
+        patches = tuple(patch for patch in self._series.patches if patch.name in kept)
+        return replace(self._series, patches=patches)
+
+    @cached_property
+    def _shared(self) -> str:
+        """The code, and the templates that no patch names: others include them."""
+        named = {
+            patch.templates / file.template
+            for patch in self._series.patches
+            for file in patch.files
+        }
+        included = [
+            path
+            for layer in self._series.layers
+            for path in sorted(layer.templates.rglob("*.j2"))
+            if path not in named
+        ]
+        return digest_of([*included, *CODE, *_CODE])
+
+    def _own_digest(self, patch: Patch) -> str:
+        asked = {name: self._series.traits[name].question for name in self._traits(patch)}
+        uses = patch.folder / usesfile.NAME
+        inputs = [
+            patch.name,
+            self._series.patch_digest(patch),
+            digest_of([uses]) if uses.exists() else "",
+            asked,
+            patch.name in self._series.left_out,
+        ]
+        return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+    def _traits(self, patch: Patch) -> set[str]:
+        """The traits that a patch's conditions name or its texts mention, and those they rest on."""
+        conditions = [*patch.needs, *(name for new in patch.files for name in new.when)]
+        conditions += [name for edit in patch.edits for name in edit.when]
+        texts = [edit.text for edit in patch.edits]
+        texts += [(patch.templates / file.template).read_text() for file in patch.files]
+        words = {word for text in texts for word in re.findall(r"\w+", text)}
+        waiting = [name.removeprefix("!") for name in conditions]
+        waiting += [name for name in self._series.traits if name in words]
+        found: set[str] = set()
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += _named_in(self._series.traits[name].question)
+        return found
+
+
+def _touched(patch: Patch) -> Iterator[str]:
+    yield from (new.path for new in patch.files)
+    yield from (edit.file for edit in patch.edits)
+    for form in patch.forms:
+        for part in diffs.read(form.diff):
+            yield from part.paths
+
+
+def _named_in(question: Mapping[str, Any]) -> Iterator[str]:
+    if "trait" in question:
+        yield question["trait"]
+    for inner in (
+        *question.get("any", ()),
+        *question.get("all", ()),
+        *question.get("first_of", ()),
+    ):
+        yield from _named_in(inner)
+    if "not" in question:
+        yield from _named_in(question["not"])

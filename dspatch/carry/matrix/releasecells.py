@@ -1,0 +1,143 @@
+"""All cells of one release: those that are kept, and those measured because something changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dspatch import render
+from dspatch.carry.matrix import matrixstore
+from dspatch.carry.matrix.matrix import Cell, measure, without_native
+from dspatch.carry.matrix.watched import WatchedTraits
+from dspatch.carry.remote.releasefiles import ReleaseFiles
+from dspatch.errors import DownloadError, HashMismatchError, UnsafeArchiveError, WheelError
+from dspatch.git import Repo
+from dspatch.onto import Place
+from dspatch.treefiles import Files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from unearth.fetchers import PyPIClient
+
+    from dspatch.carry.matrix.matrixkeys import Keys
+    from dspatch.carry.remote.ranges import Traffic
+    from dspatch.carry.remote.releases import Release
+    from dspatch.carry.remote.wheelbases import WheelBases
+    from dspatch.patchfile import Patch
+    from dspatch.series import Series
+    from dspatch.variants import Variant
+
+# One release's files that cannot be had say nothing of the others.
+_OF_THE_RELEASE = (DownloadError, HashMismatchError, UnsafeArchiveError, WheelError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What all releases have in common; `repository` is the engine's shared cache of git objects.
+
+    `bases` gives, by target, what a form was made on.
+    """
+
+    series: Series
+    keys: Keys
+    targets: tuple[str, ...]
+    variants: Sequence[Variant]
+    native: bool
+    project: str
+    bases: Mapping[str, WheelBases]
+    client: PyPIClient
+    traffic: Traffic
+    repository: Path
+
+    def patches(self, target: str) -> list[Patch]:
+        """The patches that have a cell for a target."""
+        families = [variant.families for variant in self.variants]
+        return [
+            patch
+            for patch in self.series.patches
+            if target in patch.targets
+            and patch.name not in self.series.left_out
+            and (not patch.families or any(set(patch.families) <= have for have in families))
+        ]
+
+
+@dataclass(kw_only=True)
+class Done:
+    """The cells of one release, how many were measured now, and why some could not be."""
+
+    cells: list[Cell] = field(default_factory=list)
+    fresh: int = 0
+    note: str = ""
+
+
+def of_release(work: Work, release: Release) -> Done:
+    """The cells of a release. Raises `OfflineError` and `DiskFullError`.
+
+    One whose files cannot be read, or are not what they should be, has cells that are not measured.
+    """
+    native = work.native and release.sdist is not None
+    content = matrixstore.read(work.series.engine, release)
+    done, missing = _kept(work, content, native)
+    try:
+        fresh = list(_measured(work, release, missing, native)) if any(missing.values()) else []
+    except _OF_THE_RELEASE as error:
+        done.note = f"{release.version} could not be read: {error.what} {error.why}"
+        done.cells += [
+            Cell(patch=name, target=target, verdict="not measured", why=error.what)
+            for target, names in missing.items()
+            for name in names
+        ]
+        fresh = []
+    if fresh:
+        keys = work.keys.all
+        matrixstore.write(work.series.engine, release, content, fresh, keys, native=native)
+    done.cells += fresh
+    done.fresh = len(fresh)
+    if not native:
+        done.cells = [without_native(cell) for cell in done.cells]
+    return done
+
+
+def _kept(
+    work: Work, content: matrixstore.Content, native: bool
+) -> tuple[Done, dict[str, list[str]]]:
+    """The cells that are kept, and by target the patches that have none."""
+    done = Done()
+    missing: dict[str, list[str]] = {target: [] for target in work.targets}
+    for target in work.targets:
+        for patch in work.patches(target):
+            key = work.keys.all[patch.name]
+            kept = matrixstore.cell(content, patch.name, target, key, native=native)
+            if kept is None:
+                missing[target].append(patch.name)
+            else:
+                done.cells.append(kept)
+    return done, missing
+
+
+def _measured(
+    work: Work, release: Release, missing: Mapping[str, Sequence[str]], native: bool
+) -> Iterator[Cell]:
+    source = ReleaseFiles(work.project, release, work.client, work.traffic, native=native)
+    facts = WatchedTraits(work.series.traits, source.read, source.beyond)
+    for target, names in missing.items():
+        place = _place(work, release, facts, target)
+        series = work.keys.only(names)
+        cells = measure(series, Files(source=source), place, target=target, variants=work.variants)
+        yield from (cell for cell in cells if cell.patch in names)
+
+
+def _place(work: Work, release: Release, facts: WatchedTraits, target: str) -> Place:
+    repo = Repo(work.repository)  # each thread has git processes of its own
+    bases = work.bases[target]
+    return Place(
+        engine=work.series.engine,
+        rev=release.rev,
+        commit="",
+        repo=repo,
+        context=render.Context(traits=facts, variants=work.variants),
+        provide=lambda patch, form: bases.provide(patch, form, repo),
+        base_paths=lambda patch, form: bases.paths(form),
+    )

@@ -1,0 +1,1 @@
+"""A series taken to another revision, its conflicts explained and resolved."""

@@ -1,0 +1,220 @@
+"""A series taken to another revision: each patch by its text, then by its edits, and both compared."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from difflib import unified_diff
+
+from dspatch import diffs, onto, threeway
+from dspatch.apply import PatchedTree
+from dspatch.batch import Result
+from dspatch.carry.rebase.carried import Carried, Side, Tried
+from dspatch.carry.rebase.depends import Dependent
+from dspatch.carry.rebase.history import Commit, Span, same_change
+from dspatch.carry.rebase.steps import Steps
+from dspatch.carry.upstreamed import already
+from dspatch.checkout import Checkout
+from dspatch.errors import DspatchError
+from dspatch.onto import Place
+from dspatch.patchfile import Patch
+from dspatch.series import Planned
+from dspatch.threeway import Labels, MergeConflictError, Outcome
+from dspatch.treefiles import Files
+
+
+def carry(
+    old: PatchedTree, new: Side, *, skipped: Collection[str] = (), span: Span | None = None
+) -> list[Carried]:
+    """What becomes of every patch of a series, each on the tree that those before it leave.
+
+    One that fails is left out, and those that rest on it wait; the rest goes on. One that a commit
+    of `span` made in upstream leaves the series.
+    """
+    files, done, failed = new.files, [], set()
+    waiting: dict[str, Dependent] = {}
+    steps = Steps(old)
+    for item in new.plan:
+        one = _carried(item, old, new, files, skipped, waiting, span)
+        if one.status in ("conflict", "skipped"):
+            failed.add(one.patch.name)
+            found = steps.dependents(one.patch.name)
+            waiting = {each.name: each for each in found} | waiting
+            one = _with_dependents(one, found)
+        elif one.outcome is not None and one.status == "applies":
+            files = files.with_changes(one.outcome.changes)
+        done.append(one)
+    return done
+
+
+def results(carried: Sequence[Carried]) -> list[Result]:
+    """Those that change the tree, as `apply` takes them."""
+    return [
+        Result(patch=one.patch, outcome=one.outcome) for one in carried if one.status == "applies"
+    ]
+
+
+def _carried(
+    item: Planned,
+    old: PatchedTree,
+    new: Side,
+    files: Files,
+    skipped: Collection[str],
+    waiting: Mapping[str, Dependent],
+    span: Span | None,
+) -> Carried:
+    patch = item.patch
+    if not item.applies:
+        seen = _seen_upstream(patch, old, files) if item.status == "not needed" else ""
+        why = f"{item.why}; {seen}" if seen else item.why
+        return Carried(patch=patch, status=item.status, why=why)
+    if patch.name in skipped:
+        return Carried(patch=patch, status="skipped", why="skipped in this rebase")
+    if patch.name in waiting:
+        why = f"rests on {waiting[patch.name].on}: {waiting[patch.name].detail}"
+        return Carried(patch=patch, status="waits", why=why)
+    textual = _textual(patch, old, new, files)
+    semantic = _semantic(patch, files, new.place)
+    applied = _as_applied(patch, textual, semantic, files, old, new)
+    commit = _made_upstream(patch, old, span)
+    if commit is not None:
+        return Carried(
+            patch=patch,
+            status="upstream",
+            why=f"upstream made the same change (patch-id), commit {commit}",
+            textual=textual,
+            semantic=semantic,
+            outcome=Outcome(how="upstream", changes={}),
+            record=applied.word != "upstream",
+        )
+    return _chosen(patch, textual, semantic, applied, files)
+
+
+def _made_upstream(patch: Patch, old: PatchedTree, span: Span | None) -> Commit | None:
+    diff = _diff(patch, old) if span is not None else None
+    if span is None or diff is None:
+        return None
+    paths = sorted({path for file in diffs.read(diff) for path in file.paths})
+    return same_change(span, diff, paths)
+
+
+def _diff(patch: Patch, old: PatchedTree) -> str | None:
+    """The patch's diff as it was on the old revision, `None` where it was not applied."""
+    commit = next((each.commit for each in old.patches if each.name == patch.name), None)
+    return old.checkout.repo.diff(f"{commit}^", commit) if commit else None
+
+
+def _seen_upstream(patch: Patch, old: PatchedTree, files: Files) -> str:
+    """How much of a patch that is needed no more upstream has made itself."""
+    diff = _diff(patch, old)
+    return already.judge(old.checkout.repo, diff, files).why if diff else ""
+
+
+def _textual(patch: Patch, old: PatchedTree, new: Side, files: Files) -> Tried:
+    """The patch's diff as it was on the old revision, onto the new one by git's own merge."""
+    diff = _diff(patch, old)
+    if diff is None:
+        return Tried()
+    repo = new.place.repo
+    try:
+        outcome = threeway.apply_diff(
+            repo,
+            diff,
+            files,
+            base_paths=lambda: repo.entries(old.checkout.tree).keys(),
+            labels=labels(patch, old.checkout, new),
+            settle=lambda: already.outcome(repo, diff, files, new.place.search),
+        )
+    except DspatchError as error:
+        if isinstance(error, MergeConflictError):
+            error = already.told(error, already.judge(repo, diff, files, new.place.search))
+        return Tried(error=error)
+    return Tried(outcome=outcome)
+
+
+def labels(patch: Patch, old: Checkout, new: Side) -> Labels:
+    """What conflict markers call the sides of a patch."""
+    return Labels(base=f"{old.engine} {old.rev}", ours=f"{old.engine} {new.rev}", theirs=patch.name)
+
+
+def _semantic(patch: Patch, files: Files, place: Place) -> Tried:
+    if not patch.renders:
+        return Tried()
+    try:
+        return Tried(outcome=onto.render_onto(patch, files, place.context))
+    except DspatchError as error:
+        return Tried(error=error)
+
+
+def _as_applied(
+    patch: Patch, textual: Tried, semantic: Tried, files: Files, old: PatchedTree, new: Side
+) -> Tried:
+    """What `apply` comes to: the form of this very revision, else the edits, else the nearest form."""
+    recorded = onto.recorded_form(patch, new.place) is not None
+    if not recorded and (semantic.outcome or not patch.forms):
+        return semantic
+    if not recorded and not patch.renders and _nearest(patch, new) == _diff(patch, old):
+        return textual
+    try:
+        return Tried(outcome=onto.change_of(patch, files, new.place))
+    except DspatchError as error:
+        return Tried(error=error)
+
+
+def _nearest(patch: Patch, new: Side) -> str:
+    """The form that apply would try first."""
+    return onto.by_nearness(patch.forms, new.place.rev)[0].diff
+
+
+def _chosen(patch: Patch, textual: Tried, semantic: Tried, applied: Tried, files: Files) -> Carried:
+    outcome = applied.outcome or textual.outcome
+    if outcome is None:
+        error = textual.error or applied.error
+        assert error is not None, patch.name
+        return Carried(
+            patch=patch, status="conflict", why=str(error.what), error=error,
+            textual=textual, semantic=semantic, before=files,
+        )  # fmt: skip
+    return Carried(
+        patch=patch,
+        status="upstream" if outcome.how == "upstream" else "applies",
+        why=outcome.note,
+        textual=textual,
+        semantic=semantic,
+        difference=_difference(textual, semantic, files),
+        outcome=outcome,
+        record=applied.outcome is None,
+        before=files,
+    )
+
+
+def _with_dependents(one: Carried, found: Sequence[Dependent]) -> Carried:
+    return replace(one, dependents=tuple(found))
+
+
+# -- both ways compared ---------------------------------------------------------------------------
+
+
+def _difference(textual: Tried, semantic: Tried, files: Files) -> str:
+    """What the edits give beside the merged text, file by file."""
+    if textual.outcome is None or semantic.outcome is None:
+        return ""
+    text, edited = (
+        files.with_changes(way.outcome.changes) for way in (textual, semantic) if way.outcome
+    )
+    paths = sorted({*textual.outcome.changes, *semantic.outcome.changes})
+    return "".join(
+        line
+        for path in paths
+        for line in _file_difference(path, text.read(path), edited.read(path))
+    )
+
+
+def _file_difference(path: str, one: bytes | None, other: bytes | None) -> Iterator[str]:
+    if one == other:
+        return
+    old, new = (
+        (data or b"").decode("utf-8", "replace").splitlines(keepends=True) for data in (one, other)
+    )
+    for line in unified_diff(old, new, f"{path} by its text", f"{path} by its edits", n=2):
+        yield line if line.endswith("\n") else f"{line}\n"

@@ -1,0 +1,1 @@
+"""Published releases read where they lie."""

@@ -1,0 +1,1 @@
+"""What of a change a tree has already."""

@@ -1,0 +1,1 @@
+"""The upstream symbols that patches use, and whether they are still what they were."""

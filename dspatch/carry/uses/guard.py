@@ -1,0 +1,74 @@
+"""Refuse a patched tree on which upstream symbols are not what the patches were written for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dspatch.carry.uses import drift, usesfile, verdicts
+from dspatch.carry.uses.drift import Drift
+from dspatch.carry.uses.names import Names
+from dspatch.errors import SignatureDriftError
+from dspatch.patchfile import Patch, Waived
+from dspatch.series import digest_of
+from dspatch.treefiles import Files
+
+# The code that decides what counts as a drift.
+CODE = Path(__file__).parent
+
+
+def drifts(patch: Patch, names: Names) -> tuple[Drift, ...]:
+    """What has drifted under a patch and is not waived; nothing where it has recorded no uses."""
+    recorded = usesfile.read(patch.folder)
+    if recorded is None:
+        return ()
+    found = drift.check(recorded.uses, names)
+    return tuple(one for one in found if not any(waives(w, one) for w in patch.waived))
+
+
+def waives(waived: Waived, found: Drift) -> bool:
+    """Whether a waiver is about a drift: its symbol, and its shape unless it leaves that open."""
+    return waived.symbol == found.symbol and waived.shape in (None, found.now)
+
+
+def check(where: str, patches: Sequence[Patch], files: Files) -> None:
+    """Raise `SignatureDriftError` that tells every drift under the patches of a tree.
+
+    where: the engine and revision, as the error names them. files: those of the patched tree.
+    """
+    with verdicts.kept(_key(where, patches), files) as read:
+        if read is None:
+            return
+        names = Names(read)
+        found = {patch: drifts(patch, names) for patch in patches}
+        failed = {patch: some for patch, some in found.items() if some}
+        if failed:
+            raise _error(where, failed)
+
+
+def _key(where: str, patches: Sequence[Patch]) -> str:
+    """A hash of all that the verdict on a tree depends on, but for the tree's files."""
+    code = digest_of([CODE])
+    recorded = usesfile.digest(patch.folder for patch in patches)
+    waived = [(patch.name, repr(patch.waived)) for patch in patches]
+    return hashlib.sha256(json.dumps([where, code, recorded, waived]).encode()).hexdigest()
+
+
+def _error(where: str, failed: Mapping[Patch, tuple[Drift, ...]]) -> SignatureDriftError:
+    names = ", ".join(patch.name for patch in failed)
+    first = next(iter(failed.values()))[0]
+    total = sum(map(len, failed.values()))
+    symbols = "1 upstream symbol" if total == 1 else f"{total} upstream symbols"
+    details = [
+        f"{patch.name}, written for {patch.written_for}: {one.words}"
+        for patch, some in failed.items()
+        for one in some
+    ]
+    return SignatureDriftError(
+        f"{where}: {names} would apply, but {symbols} used there changed; nothing was applied.",
+        why="\n".join(details).replace("\n", "\n        "),
+        next="mend the patch; if the change does not matter to it, say why in its patch.toml:\n"
+        f'        [[waive]] symbol = "{first.symbol}", shape = "{first.now}", reason = "..."',
+    )
