@@ -10,8 +10,8 @@ from typing import Literal
 from dspatch import astfind
 from dspatch.errors import EditError
 
-Verb = Literal["replace", "insert-before", "insert-after", "append"]
-VERBS: tuple[Verb, ...] = ("replace", "insert-before", "insert-after", "append")
+Verb = Literal["replace", "insert-before", "insert-after"]
+VERBS: tuple[Verb, ...] = ("replace", "insert-before", "insert-after")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +23,9 @@ class Edit:
 
     file: str
     verb: Verb
+    find: str
     text: str
     symbol: str | None = None
-    find: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +52,7 @@ class Placed:
 def placed(source: bytes, edit: Edit) -> Placed:
     """The place of an edit in a source. Raises `EditError` when it is not found, or more than once."""
     scope = _scope(_parse(source, edit), edit)
-    append = edit.verb == "append"
-    span = _append_span(source, scope, edit) if append else _span(source, scope, edit)
+    span = _span(source, scope, edit)
     return Placed(
         start=span.start,
         end=span.end,
@@ -104,7 +103,7 @@ def _scope(module: ast.Module, edit: Edit) -> ast.AST:
 
 
 def _span(source: bytes, scope: ast.AST, edit: Edit) -> _Span:
-    wanted = astfind.pattern(edit.find or "")
+    wanted = astfind.pattern(edit.find)
     matches = astfind.find(scope, wanted)
     if len(matches) != 1:
         raise _not_one(scope, edit, wanted, matches)
@@ -178,19 +177,6 @@ def _statement_span(source: bytes, nodes: tuple[ast.stmt | ast.expr, ...], edit:
             next="let `find` match the compound statement around it",
         )
     return _Span(start=starts[line], end=starts[end_line], indent=before, whole_lines=True)
-
-
-def _append_span(source: bytes, scope: ast.AST, edit: Edit) -> _Span:
-    if isinstance(scope, ast.Module):
-        return _Span(start=len(source), end=len(source), indent=b"", whole_lines=True)
-    body = getattr(scope, "body", None)
-    if not isinstance(body, list):
-        raise EditError(
-            f"{edit.file}: `{edit.symbol}` has no body to append to.",
-            why="append takes a class, a function or the module",
-        )
-    last = _statement_span(source, (body[-1],), edit)
-    return _Span(start=last.end, end=last.end, indent=last.indent, whole_lines=True)
 
 
 def _text(source: bytes, edit: Edit, span: _Span) -> bytes:

@@ -39,7 +39,7 @@ class EditSpec:
     file: str
     symbol: str | None
     verb: Verb
-    find: str | None
+    find: str
     text: str
     when: tuple[str, ...]
 
@@ -284,18 +284,11 @@ def _edit(source: tomlfile.TomlFile, item: dict[str, Any], known: Mapping[str, T
         raise source.fail(
             f"`verb` must be one of {', '.join(VERBS)}, not {verb!r}", key="verb", within="edit"
         )
-    find = item.get("find")
-    if (find is None) != (verb == "append"):
-        raise source.fail(
-            f"an edit `{verb}` {'takes no' if find else 'needs a'} `find`", within="edit"
-        )
-    if find is not None:
-        try:
-            astfind.pattern(source.get(item, "find", str, within="edit"))
-        except SyntaxError as error:
-            raise source.fail(
-                f"`find` is not Python: {error.msg}", key="find", within="edit"
-            ) from None
+    find = source.get(item, "find", str, within="edit")
+    try:
+        astfind.pattern(find)
+    except SyntaxError as error:
+        raise source.fail(f"`find` is not Python: {error.msg}", key="find", within="edit") from None
     return EditSpec(
         file=_path(source, item, "file", "edit"),
         symbol=item.get("symbol"),

@@ -28,7 +28,7 @@ from dspatch.wheel.overlay import build_overlay
 from dspatch.wheel.plan import Ancestor, OverlayPlan, PatchRecord
 
 # Raise when the same inputs would give other bytes than before.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,8 @@ targets = ["cpu", "cuda"]
 [[edit]]
 file = "mini/platform.py"
 symbol = "CpuPlatform"
-verb = "append"
+verb = "insert-after"
+find = 'name = "cpu"'
 text = '''
 title = "it"
 length = 2

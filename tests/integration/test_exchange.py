@@ -35,7 +35,8 @@ written-for = "v1.0"
 [[edit]]
 file = "mini/platform.py"
 symbol = "CpuPlatform"
-verb = "append"
+verb = "insert-after"
+find = 'name = "cpu"'
 text = '''title = "größer"'''
 """
 

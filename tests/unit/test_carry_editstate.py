@@ -14,7 +14,7 @@ BACKEND = "CpuPlatform.backend"
 RAISE = 'raise NotImplementedError("MLA is not supported on CPU.")'
 
 
-def on(symbol: str | None, verb: Verb, text: str, find: str | None = None) -> Edit:
+def on(symbol: str | None, verb: Verb, text: str, find: str) -> Edit:
     return Edit(file="f", verb=verb, symbol=symbol, find=find, text=text)
 
 
@@ -23,8 +23,11 @@ EDITS = [
     (PLATFORM, on(BACKEND, "replace", "use_sparse and not use_mla", "use_sparse")),
     (PLATFORM, on(BACKEND, "insert-before", "check()\nprint(use_mla)", "if use_sparse: ...")),
     (PLATFORM, on(BACKEND, "insert-after", "print(use_mla)", "if use_mla: ...")),
-    (PLATFORM, on("CpuPlatform", "append", "\ndef more(self):\n    return 1\n")),
-    (PLATFORM, on(None, "append", "print(CpuPlatform)\n")),
+    (
+        PLATFORM,
+        on("CpuPlatform", "insert-after", "\ndef more(self):\n    return 1\n", 'name = "cpu"'),
+    ),
+    (PLATFORM, on(None, "insert-after", "print(CpuPlatform)\n", "class CpuPlatform: ...")),
     (REGISTRY, on("Backend", "insert-after", 'MLA = "mini.mla"', 'CPU_ATTN = "mini.cpu_attn"')),
     (REGISTRY, on(None, "insert-after", "import os", "from enum import Enum")),
 ]
@@ -86,9 +89,9 @@ def test_code_that_is_only_taken_away_is_never_seen_as_made() -> None:
 
 
 def test_wildcards_are_those_of_the_pattern_not_of_the_text() -> None:
-    edit = Edit(file="p", verb="append", text="def stub(): ...\n")
-    assert made_at(b"def stub():\n    return 1\n", edit) is None
-    assert made_at(b"def stub():\n    ...\n", edit) == 1
+    edit = Edit(file="p", verb="insert-after", find="import os", text="def stub(): ...\n")
+    assert made_at(b"import os\ndef stub():\n    return 1\n", edit) is None
+    assert made_at(b"import os\ndef stub():\n    ...\n", edit) == 2
 
 
 def test_another_symbol_and_broken_sources_hold_nothing() -> None:

@@ -77,7 +77,8 @@ import last
 
 [[edit]]
 file = "m.py"
-verb = "append"
+verb = "insert-after"
+find = "def last(): ..."
 text = '''
 
 def more():

@@ -13,7 +13,7 @@ from dspatch.errors import EditError
 from tests.support import PLATFORM, REGISTRY, dedent
 
 
-def edit(verb: str, text: str, find: str | None = None, symbol: str | None = None) -> Edit:
+def edit(verb: str, text: str, find: str, symbol: str | None = None) -> Edit:
     return Edit(file="m.py", verb=verb, text=text, find=find, symbol=symbol)  # type: ignore[arg-type]
 
 
@@ -59,12 +59,12 @@ def test_replace_an_expression_keeps_its_line() -> None:
     assert apply_edit(source, edit("replace", "h(2)", "f(...)")) == b"x = h(2) + g(1)  # keep\n"
 
 
-def test_append_to_a_class_and_to_the_module() -> None:
+def test_insert_at_the_end_of_a_class_and_of_a_file_without_a_newline() -> None:
     source = b"class A:\n    x = 1\n\n\ny = 2"
-    assert apply_edit(source, edit("append", "z = 3", symbol="A")) == (
+    assert apply_edit(source, edit("insert-after", "z = 3", "x = 1", symbol="A")) == (
         b"class A:\n    x = 1\n    z = 3\n\n\ny = 2"
     )
-    assert apply_edit(source, edit("append", "z = 3")) == source + b"\nz = 3\n"
+    assert apply_edit(source, edit("insert-after", "z = 3", "y = 2")) == source + b"\nz = 3\n"
 
 
 def test_non_ascii_and_crlf_keep_their_bytes() -> None:
@@ -75,7 +75,9 @@ def test_non_ascii_and_crlf_keep_their_bytes() -> None:
 
 def test_a_missing_symbol_names_the_nearest() -> None:
     with pytest.raises(EditError) as error:
-        apply_edit(PLATFORM.encode(), edit("append", "x = 1", symbol="CpuPlatform.backends"))
+        apply_edit(
+            PLATFORM.encode(), edit("insert-after", "x = 1", "y = 2", symbol="CpuPlatform.backends")
+        )
     assert "there is no `CpuPlatform.backends`" in error.value.what
     assert "CpuPlatform.backend" in error.value.why
 
@@ -115,7 +117,9 @@ def test_decorators_belong_to_the_function() -> None:
 
 def test_blank_lines_around_a_text_are_kept() -> None:
     source = b"class A:\n    x = 1\n\n\ny = 2\n"
-    out = apply_edit(source, edit("append", "\ndef f(self):\n    pass\n", symbol="A"))
+    out = apply_edit(
+        source, edit("insert-after", "\ndef f(self):\n    pass\n", "x = 1", symbol="A")
+    )
     assert out == b"class A:\n    x = 1\n\n    def f(self):\n        pass\n\n\ny = 2\n"
     out = apply_edit(source, edit("insert-before", "z = 3\n\n\n", "class A: ..."))
     assert out == b"z = 3\n\n\n" + source

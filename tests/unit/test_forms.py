@@ -92,7 +92,7 @@ def test_a_rendered_patch_that_fails_falls_back_on_its_forms(tmp_path: Path) -> 
         tmp_path,
         {
             "cpu-mla": PATCH.split("[[file]]")[0]
-            + '[[edit]]\nfile = "run.sh"\nverb = "append"\ntext = "x y"\n'
+            + '[[edit]]\nfile = "run.sh"\nverb = "insert-after"\nfind = "gone"\ntext = "x"\n'
         },
     )
     changed = Upstream(version="1.0.1", files={**release.files, "run.sh": b"#!/bin/sh\necho\n"})

@@ -30,7 +30,7 @@ def version_literals(series: Series) -> Iterator[Fault]:
             yield from _versions("", "traits.toml", traits.read_text())
     for patch in series.patches:
         for edit in patch.edits:
-            text = f"{edit.symbol or ''} {edit.find or ''} {edit.text}"
+            text = f"{edit.symbol or ''} {edit.find} {edit.text}"
             yield from _versions(patch.name, f"{patch.name}/patch.toml", text)
 
 

@@ -60,7 +60,7 @@ def _replaced(scope: ast.AST, edit: Edit, stands: Sequence[Sequence[ast.stmt]]) 
     if len(stands) != 1:
         return None
     inside = {id(node) for statement in stands[0] for node in ast.walk(statement)}
-    matches = astfind.find(scope, astfind.pattern(edit.find or ""))
+    matches = astfind.find(scope, astfind.pattern(edit.find))
     left = [match for match in matches if any(id(node) not in inside for node in match.nodes)]
     return None if left else stands[0][0].lineno
 
@@ -77,7 +77,7 @@ def _expression_replaced(scope: ast.AST, edit: Edit, text: Sequence[ast.stmt]) -
     if len(found) != 1:
         return None
     inside = {id(node) for node in ast.walk(found[0])}
-    matches = astfind.find(scope, astfind.pattern(edit.find or ""))
+    matches = astfind.find(scope, astfind.pattern(edit.find))
     if any(id(node) not in inside for match in matches for node in match.nodes):
         return None
     return found[0].lineno
@@ -92,10 +92,7 @@ def _inserted(
     if _binds(scope, text):
         own = {id(statement) for statement in getattr(scope, "body", [])}
         return next((run[0].lineno for run in stands if id(run[0]) in own), None)
-    if edit.verb == "append":
-        body: list[ast.stmt] = getattr(scope, "body", [])
-        return line if body[-len(text) :] == list(stands[-1]) else None
-    matches = astfind.find(scope, astfind.pattern(edit.find or ""))
+    matches = astfind.find(scope, astfind.pattern(edit.find))
     if not matches:
         return line if len(stands) == 1 else None
     return next((run[0].lineno for run in stands if _beside(scope, edit, matches, run)), None)
