@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 # The code that decides what a patched tree looks like.
 CODE = tuple(
-    paths.PACKAGE / name
+    Path(__file__).parent / name
     for name in (
         "apply.py", "astfind.py", "batch.py", "diffhead.py", "difflines.py", "diffs.py", "edits.py",
-        "git.py", "onto.py", "patchfile.py", "render.py", "series.py", "strictly.py", "threeway.py",
+        "git.py", "onto.py", "patchfile.py", "render.py", "series.py", "strictly.py", "syntax.py", "threeway.py",
         "traits.py", "treefiles.py", "carry/upstreamed", "carry/uses",
     )
 )  # fmt: skip

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from dspatch import syntax
+
 Scope = ast.AST
 # Fields that say where or how code was written, not what it means.
 _IGNORED = frozenset({"ctx", "type_comment", "kind", "type_ignores"})
@@ -43,12 +45,12 @@ def parsed(source: bytes) -> ast.Module:
     An edit is looked for, made and checked on the same few sources: each is parsed once. Raises
     `SyntaxError` and `ValueError`.
     """
-    return ast.parse(source)
+    return syntax.parse(source)
 
 
 def pattern(source: str) -> Pattern:
     """Parse the code of a pattern; `...` in it stands for anything. Raises `SyntaxError`."""
-    body = ast.parse(textwrap.dedent(source).strip("\n")).body
+    body = syntax.parse(textwrap.dedent(source).strip("\n")).body
     if not body:
         raise SyntaxError("the pattern is empty")
     return Pattern(source=source, statements=tuple(body))

@@ -94,7 +94,7 @@ class Scene:
 
     def owned(self) -> str:
         """What the user calls his own: patches, templates, exports."""
-        return digest_of([self.root / name for name in OWNED])
+        return digest_of([self.root / name for name in OWNED if (self.root / name).exists()])
 
     def tree(self, action: Action) -> str:
         """The tree that the job stands at, with every edit in it."""

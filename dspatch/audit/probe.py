@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from dspatch import astfind
+from dspatch import astfind, syntax
 from dspatch.audit import answer
 from dspatch.audit.answer import Answer, Evidence
 from dspatch.traits import Trait
@@ -230,7 +230,7 @@ def _module(data: bytes) -> ast.Module | None:
     with _PARSING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return ast.parse(data)
+            return syntax.parse(data)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from dspatch import archive
+from dspatch import archive, syntax
 from dspatch.errors import BaseDiffersError
 from dspatch.files import sha256
 from dspatch.pins import needs
@@ -53,7 +53,7 @@ def source_tree(facts: Engine, path: Path) -> SourceTree:
 def commit_id(version_file: bytes) -> str | None:
     """The commit that a generated version file names, without git-describe's `g`; may be short."""
     try:
-        module = ast.parse(version_file)
+        module = syntax.parse(version_file)
     except (SyntaxError, ValueError):
         return None
     for statement in module.body:

@@ -8,6 +8,7 @@ from typing import Never
 
 from packaging.version import Version
 
+from dspatch import syntax
 from dspatch.errors import WheelError
 from dspatch.wheel.plan import Rewrite
 
@@ -57,7 +58,7 @@ def version_tuple(version: str) -> tuple[int | str, ...]:
 def _version_literals(data: bytes, path: str) -> Iterator[tuple[tuple[int, int], tuple[str, ...]]]:
     """The byte spans of the version literals of a module, and which kind each is."""
     try:
-        tree = ast.parse(data)
+        tree = syntax.parse(data)
     except (SyntaxError, ValueError) as error:
         _malformed(f"{path} is no Python: {error}")
     starts = [0]

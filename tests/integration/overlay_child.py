@@ -51,7 +51,7 @@ def plan(base: Path, source: FolderFiles, target: Target) -> OverlayPlan:
     new = old + b"\n# patched\n"
     before, after = (data.decode().splitlines(True) for data in (old, new))
     edit = "".join(difflib.unified_diff(before, after, f"a/{PATCHED}", f"b/{PATCHED}"))
-    diff = f"diff --git a/{PATCHED} b/{PATCHED}\n{edit}diff --git a/{ADDED} b/{ADDED}\n"
+    diff = f"diff --git a/{PATCHED} b/{PATCHED}\n{edit}diff --git a/{ADDED} b/{ADDED}\nnew file mode 100644\n"
     return OverlayPlan(
         base=base,
         source=source,

@@ -69,7 +69,8 @@ def test_killed_at_every_touch_a_change_has_happened_or_not(tmp_path: Path) -> N
 
 def test_killed_at_every_touch_a_replaced_folder_is_the_old_or_the_new(tmp_path: Path) -> None:
     root = tmp_path / "out"
-    code = f"from pathlib import Path\nfrom dspatch.carry import folder\nfolder.replace(Path({str(root)!r}), {NEW!r})"
+    imports = "from pathlib import Path\nfrom dspatch.carry.editing import folder\n"
+    code = f"{imports}folder.replace(Path({str(root)!r}), {NEW!r})"
     seen = []
     for _ in killed_everywhere(code, lambda: lay(root, OLD), DSPATCH_CACHE=str(tmp_path / "cache")):
         # Looked at without any help: nobody has to finish anything.

@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dspatch import diffs, paths
+from dspatch import diffs
 from dspatch.apply import CODE
 from dspatch.carry.uses import usesfile
 from dspatch.series import digest_of
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 # The modules whose code decides a verdict, beside those that decide what a patched tree looks like.
 _CODE = (
-    paths.PACKAGE / "carry/matrix/matrix.py",
-    paths.PACKAGE / "carry/matrix/watched.py",
-    paths.PACKAGE / "carry/remote/releasefiles.py",
+    Path(__file__).parents[2] / "carry/matrix/matrix.py",
+    Path(__file__).parents[2] / "carry/matrix/watched.py",
+    Path(__file__).parents[2] / "carry/remote/releasefiles.py",
 )
 
 

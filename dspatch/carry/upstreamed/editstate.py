@@ -8,7 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from dspatch import astfind
+from dspatch import astfind, syntax
 from dspatch.edits import Edit
 
 # Statements that give a name its meaning in a scope, wherever they stand in it.
@@ -51,7 +51,7 @@ def _scope(source: bytes, edit: Edit) -> ast.AST | None:
 
 def _statements(text: str) -> list[ast.stmt]:
     try:
-        return ast.parse(textwrap.dedent(text).strip("\n")).body
+        return syntax.parse(textwrap.dedent(text).strip("\n")).body
     except SyntaxError:
         return []
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
+from dspatch import syntax
+
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPOUND = (ast.If, ast.Try, ast.With)
 
@@ -58,7 +60,7 @@ def of(source: bytes | None) -> Units | None:
 @lru_cache(maxsize=64)
 def _of(source: bytes) -> Units | None:
     try:
-        module = ast.parse(source)
+        module = syntax.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return None
     found: dict[str, Unit] = {}

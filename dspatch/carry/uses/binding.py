@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dspatch import syntax
 from dspatch.carry.uses.signatures import Parameter, Parameters
 
 
@@ -38,7 +39,7 @@ def call_of(node: ast.Call, leave_out: frozenset[str] = frozenset()) -> Call:
 
 def parse_call(words: str) -> Call:
     """A call from its text."""
-    expression = ast.parse(f"f{words}", mode="eval").body
+    expression = syntax.expression(f"f{words}")
     assert isinstance(expression, ast.Call)
     return call_of(expression)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from dspatch import syntax
 from dspatch.carry.uses.values import (
     Class,
     Data,
@@ -91,7 +92,7 @@ def annotated(names: Names, node: ast.expr | None, scope: Scope) -> Value | None
 def parsed(annotation: str) -> ast.expr | None:
     """An annotation that is written as a string."""
     try:
-        return ast.parse(annotation, mode="eval").body
+        return syntax.expression(annotation)
     except (SyntaxError, ValueError):
         return None
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from dspatch import syntax
 from dspatch.carry.uses.bindings import Binding, bindings
 from dspatch.carry.uses.skeleton import skeleton
 
@@ -97,7 +98,7 @@ class ModuleSource:
             return
         chunks = list(_definitions(self.source))
         try:
-            body = ast.parse(_blanked(self.source, chunks)).body
+            body = syntax.parse(_blanked(self.source, chunks)).body
             rest = bindings(body)
         except (SyntaxError, ValueError):
             body, rest = [], None
@@ -111,7 +112,7 @@ class ModuleSource:
 
 def _whole(source: bytes) -> dict[str, Binding]:
     try:
-        return bindings(ast.parse(source).body)
+        return bindings(syntax.parse(source).body)
     except (SyntaxError, ValueError):
         return {}
 
@@ -135,7 +136,7 @@ def _in_strings(
 
 def _parsed(source: bytes, start: int, part: bytes) -> ast.Module:
     # Empty lines in front give every node its number in the file.
-    return ast.parse(b"\n" * source.count(b"\n", 0, start) + part)
+    return syntax.parse(b"\n" * source.count(b"\n", 0, start) + part)
 
 
 def _definitions(source: bytes) -> Iterator[tuple[str, int, int]]:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
+from dspatch import syntax
 from dspatch.carry.uses.names import Names
 from dspatch.carry.uses.values import (
     Class,
@@ -131,7 +132,7 @@ def parse(words: str) -> Parameters | None:
     start, end = words.find("("), words.rfind(")")
     if start < 0:
         return None
-    module = ast.parse(f"def f{words[start : end + 1]}: ...")
+    module = syntax.parse(f"def f{words[start : end + 1]}: ...")
     assert isinstance(module.body[0], ast.FunctionDef)
     return of_arguments(module.body[0].args)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dspatch import syntax
 from dspatch.carry.uses import signatures
 from dspatch.carry.uses.inserted import inserted_lines
 from dspatch.carry.uses.modules import Read
@@ -72,7 +72,7 @@ def _read(paths: Iterable[str], before: Read, after: Read) -> Found:
         if source is None:
             continue
         try:
-            module = ast.parse(source)
+            module = syntax.parse(source)
         except (SyntaxError, ValueError):
             continue
         Reader(found, path, inserted_lines(before(path), source)).visit(module)
