@@ -148,10 +148,10 @@ def test_a_cache_that_may_only_be_read_serves_what_it_holds(scene: Scene, tmp_pa
         run(scene, "wheel", "verify", **cache)
         run(scene, "patch", "list", *V2, **cache)
         # What it does not hold cannot be put there.
-        shutil.copytree(scene.root / "kept/work/patches", scene.root / "work/patches", dirs_exist_ok=True)  # fmt: skip
-        (scene.root / "work/patches/vllm/mine/patch.toml").write_text(
-            (scene.root / "kept/work/patches/vllm/mine/patch.toml").read_text() + "\n"
-        )
+        patches = scene.root / "work/patches"
+        shutil.copytree(scene.root / "kept" / "work/patches", patches, dirs_exist_ok=True)
+        mine = patches / "vllm/mine/patch.toml"
+        mine.write_text(mine.read_text() + "\n")
         before = scene.owned()
         message = run(scene, "apply", *V2, code=errors.NotWritableError.exit_code, **cache)
         assert "DSPATCH_CACHE" in message

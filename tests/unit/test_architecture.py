@@ -55,7 +55,7 @@ def test_every_public_name_says_what_it_is(module: str) -> None:
 
 
 def test_no_path_of_a_machine_and_no_host_is_in_the_tree() -> None:
-    words = ("/work/", "/root/", "/home/")
+    words = [f"/{place}/" for place in ("work", "root", "home")]
     for folder in ("dspatch", "patches", "templates", "benchmarks", "ci", "docs"):
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and path.suffix in (".py", ".toml", ".j2", ".md", ".yml"):
