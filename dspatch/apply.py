@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dspatch import batch, diffs, paths, render, treefiles
 from dspatch.bases import Bases
 from dspatch.batch import Result
-from dspatch.carry.uses import guard, usesfile
+from dspatch.carry.uses import usesfile
 from dspatch.checkout import Checkout, cache_of
 from dspatch.errors import DspatchError, PatchConflictError, TemplateError
 from dspatch.files import write_atomically
@@ -119,11 +119,11 @@ def _apply(
 
 
 def _guard(checkout: Checkout, results: Sequence[Result], files: Files) -> None:
-    for result in results:
-        if result.outcome is not None:
-            files = files.with_changes(result.outcome.changes)
+    # A tree that is kept already was judged when it was made; it needs none of this code.
+    from dspatch.carry.uses import guard
+
     patches = [result.patch for result in results]
-    guard.check(f"{checkout.engine} {checkout.rev}", patches, files)
+    guard.check(f"{checkout.engine} {checkout.rev}", patches, batch.after(files, results))
 
 
 def place_of(
@@ -158,10 +158,11 @@ def write(checkout: Checkout, results: Sequence[Result]) -> list[str]:
     """Write outcomes as one commit a patch; a ref of its own keeps them for as long as somebody may want this tree."""
     commits = [
         NewCommit(
-            message=result.patch.message, changes=tuple(changes[path] for path in sorted(changes))
+            message=result.patch.message,
+            changes=tuple(change for _, change in sorted(result.outcome.changes.items())),
         )
         for result in results
-        if result.outcome is not None and (changes := result.outcome.changes) is not None
+        if result.outcome is not None
     ]
     with cache_of(checkout.engine) as repo:
         ids = repo.write_commits("refs/applying", checkout.commit, commits) if commits else []

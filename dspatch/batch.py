@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dspatch import diffs, threeway
@@ -48,16 +48,16 @@ def changes_of(patches: Sequence[Patch], files: Files, place: Place) -> Iterator
             parts = _diff_to_try(patch, place)
             if parts is None or not batch.fits(parts):
                 done = _applied(batch, files, place, index)
-                files, batch = _after(files, done), _Batch()
+                files, batch = after(files, done), _Batch()
                 yield from done
             if parts and not _in_doubt(parts, files):
                 batch.add(patch, parts)
                 continue
             # It may need what those in waiting leave behind.
             done = _applied(batch, files, place, index)
-            files, batch = _after(files, done), _Batch()
+            files, batch = after(files, done), _Batch()
             done.append(_alone(patch, files, place))
-            files = _after(files, done[-1:])
+            files = after(files, done[-1:])
             yield from done
         yield from _applied(batch, files, place, index)
 
@@ -101,7 +101,7 @@ def _one_by_one(patches: Sequence[Patch], files: Files, place: Place) -> list[Re
     results = []
     for patch in patches:
         results.append(_alone(patch, files, place))
-        files = _after(files, results[-1:])
+        files = after(files, results[-1:])
     return results
 
 
@@ -112,7 +112,8 @@ def _alone(patch: Patch, files: Files, place: Place) -> Result:
         return Result(patch=patch, error=error)
 
 
-def _after(files: Files, results: Sequence[Result]) -> Files:
+def after(files: Files, results: Iterable[Result]) -> Files:
+    """The tree with what each patch that applied did to it."""
     for result in results:
         if result.outcome is not None:
             files = files.with_changes(result.outcome.changes)

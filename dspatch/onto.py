@@ -167,21 +167,21 @@ def by_nearness(forms: Sequence[Form], rev: str) -> list[Form]:
 
 def from_form(patch: Patch, form: Form, files: Files, place: Place) -> Outcome:
     """What one form of a patch does to a tree, strictly or merged, unless the tree has it already."""
-
-    parts = diffs.read(form.diff)
+    diff = form.diff  # read from its file each time
+    parts = diffs.read(diff)
     if not parts:
         note = f"nothing of it is left to do on {form.made_on}, as its empty form says"
         return Outcome(how="upstream", changes={}, note=note)
 
     def settle() -> Outcome | None:
-        return already.outcome(place.repo, form.diff, files, place.search)
+        return already.outcome(place.repo, diff, files, place.search)
 
     if already.inserts_again(parts, files) and (there := settle()):
         return there
     try:
         return threeway.apply_diff(
             place.repo,
-            form.diff,
+            diff,
             files,
             context=patch.fuzz.context if patch.fuzz else None,
             provide=lambda: place.provide(patch, form),
@@ -197,9 +197,7 @@ def from_form(patch: Patch, form: Form, files: Files, place: Place) -> Outcome:
         # By now git may hold the files that the form was made on, and code can be compared.
         if (there := settle()) is not None:
             return there
-        raise already.told(
-            error, already.judge(place.repo, form.diff, files, place.search)
-        ) from None
+        raise already.told(error, already.judge(place.repo, diff, files, place.search)) from None
 
 
 def _from_forms(patch: Patch, files: Files, place: Place) -> Outcome:

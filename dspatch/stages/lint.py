@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dspatch import apply, checkout, pins, series
@@ -60,8 +60,9 @@ def run(
     written = _write(whole, chosen, tried) if write and not quick else ()
     faults = [*lint.of_folders(whole), *failed]
     if not quick:
+        part = replace(whole, patches=tuple(patch for patch in whole.patches if patch in chosen))
         faults += linttrees.of_trees(
-            whole, tried, all_tried=bool(tried) and not missing and not failed
+            part, tried, all_tried=bool(tried) and not missing and not failed
         )
     wanted = {patch.name for patch in chosen}
     return Linted(

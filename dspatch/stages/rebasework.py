@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from dspatch import apply, pins, series, treefiles
+from dspatch import apply, batch, pins, series, treefiles
 from dspatch.apply import PatchedTree
 from dspatch.carry.rebase import rebase
 from dspatch.carry.rebase.carried import Carried, Side
@@ -83,10 +83,8 @@ def work(wanted: Wanted, skipped: Collection[str], console: Console) -> Work:
 
 def _drift(new: Side, carried: Sequence[Carried]) -> str:
     """What changed of the upstream symbols that the patches use, of which apply would make an error."""
-    files = new.files
-    done = [one for one in carried if one.status == "applies" and one.outcome is not None]
-    for one in done:
-        files = files.with_changes(one.outcome.changes if one.outcome else {})
+    done = [result for result in rebase.results(carried) if result.outcome is not None]
+    files = batch.after(new.files, done)
     try:
         guard.check(f"{new.checkout.engine} {new.rev}", [one.patch for one in done], files)
     except SignatureDriftError as error:

@@ -23,7 +23,7 @@ def linted(done: Linted, console: Console) -> None:
     if not done.faults:
         where = f" on {', '.join(done.tried)}" if done.tried else "; no tree was looked at"
         console.say(f"{len(done.patches)} patches of {done.engine}: no fault{where}")
-    console.result({**asdict(done), "faults": [asdict(fault) for fault in done.faults]})
+    console.result(asdict(done))
     check(done)
 
 

@@ -12,8 +12,7 @@ from dspatch.carry.matrix.matrix import Cell
 from dspatch.carry.matrix.matrixkeys import Keys
 from dspatch.carry.remote import releases, remote
 from dspatch.carry.uses import usesfile
-from dspatch.carry.uses.uses import Use
-from dspatch.carry.uses.usesfile import Recorded
+from dspatch.carry.uses.usesfile import Recorded, Use
 from dspatch.errors import DownloadError, OfflineError, PatchFormatError, UnknownRevisionError
 from dspatch.series import layered
 from tests.unit import matrixkit

@@ -18,8 +18,7 @@ from dspatch.carry.uses.inserted import inserted_lines
 from dspatch.carry.uses.modules import ModuleSource
 from dspatch.carry.uses.names import Names
 from dspatch.carry.uses.signatures import Parameter
-from dspatch.carry.uses.uses import Use
-from dspatch.carry.uses.usesfile import Recorded
+from dspatch.carry.uses.usesfile import Recorded, Use
 from dspatch.carry.uses.values import Class, Function, Module
 from tests.support import dedent
 

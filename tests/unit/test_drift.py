@@ -9,7 +9,7 @@ from dspatch.carry.uses.binding import call_changes, differences, override_chang
 from dspatch.carry.uses.drift import GONE, Drift
 from dspatch.carry.uses.names import Names
 from dspatch.carry.uses.signatures import Parameters, parse
-from dspatch.carry.uses.uses import Use
+from dspatch.carry.uses.usesfile import Use
 from tests.unit.drift_upstream import AFTER, BEFORE, OURS, Tree
 
 USES = uses.of_patch(OURS, BEFORE.read, AFTER.read)

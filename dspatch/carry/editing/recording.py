@@ -8,8 +8,8 @@ from dspatch import paths, treefiles
 from dspatch.apply import AppliedPatch, PatchedTree
 from dspatch.carry.editing.layer import Draft
 from dspatch.carry.uses import usesfile
-from dspatch.carry.uses.uses import Use, of_patch
-from dspatch.carry.uses.usesfile import Recorded
+from dspatch.carry.uses.uses import of_patch
+from dspatch.carry.uses.usesfile import Recorded, Use
 from dspatch.git import Change, Repo
 from dspatch.patchfile import Patch
 from dspatch.pins.lookup import same

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dspatch import diffs, pins
 from dspatch.carry.lint.lint import Fault, Rule
@@ -18,6 +18,7 @@ _NOTHING = re.compile(r"0+")
 
 def forms(series: Series) -> Iterator[Fault]:
     """Every form: it can be read, and names by full ids the files that it was made on."""
+    pinned = _pinned(series.engine) if any(patch.forms for patch in series.patches) else ()
     for patch in series.patches:
         for form in patch.forms:
             try:
@@ -35,7 +36,7 @@ def forms(series: Series) -> Iterator[Fault]:
                 )  # fmt: skip
                 continue
             blobs = [f.old_blob for f in files if f.old_blob and not _NOTHING.fullmatch(f.old_blob)]
-            if not _can_be_had(series.engine, form, blobs):
+            if not _can_be_had(series.engine, pinned, form, blobs):
                 yield _fault(
                     "blobs", patch, form, f"nobody has the files of {form.made_on} that it was made on",
                     f"pin that revision: dspatch pin add --engine {series.engine} --rev {form.made_on}",
@@ -46,13 +47,17 @@ def _is_full(blob: str | None) -> bool:
     return blob is None or _FULL.fullmatch(blob) is not None
 
 
-def _can_be_had(engine: str, form: Form, blobs: list[str]) -> bool:
-    """Whether a three-way merge could find the old files: a pin names them, or the cache has them."""
+def _pinned(engine: str) -> tuple[str, ...]:
     try:
-        if any(pins.lookup.same(pin.rev, form.made_on) for pin in pins.pinned(engine)):
-            return True
+        return tuple(pin.rev for pin in pins.pinned(engine))
     except DspatchError:  # an engine that nobody has described; the cache may know it
-        pass
+        return ()
+
+
+def _can_be_had(engine: str, pinned: Sequence[str], form: Form, blobs: list[str]) -> bool:
+    """Whether a three-way merge could find the old files: a pin names them, or the cache has them."""
+    if any(pins.lookup.same(rev, form.made_on) for rev in pinned):
+        return True
     with cache_of(engine) as repo:
         return not blobs or None not in repo.resolve_all(*blobs)
 

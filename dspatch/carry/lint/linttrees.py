@@ -60,9 +60,8 @@ def _undefined(patch: Patch, one: Tried) -> Iterator[Fault]:
 
 
 def _overlaps(one: Tried) -> Iterator[Fault]:
-    commits = [applied.commit for applied in one.tree.patches]
-    for later, earlier, path, line in overlap.found(one.tree.checkout.repo, commits):
-        names = {applied.commit: applied.name for applied in one.tree.patches}
+    names = {applied.commit: applied.name for applied in one.tree.patches}
+    for later, earlier, path, line in overlap.found(one.tree.checkout.repo, list(names)):
         yield Fault(
             rule="overlap", patch=names[later], where=f"{names[later]}/patch.toml",
             what=f"on {one.rev} it changes what {names[earlier]} wrote: {path}, line {line}",

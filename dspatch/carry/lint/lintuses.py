@@ -10,8 +10,8 @@ from dspatch.carry.lint.tried import Tried
 from dspatch.carry.uses import drift, guard, usesfile
 from dspatch.carry.uses.drift import Drift
 from dspatch.carry.uses.names import Names
-from dspatch.carry.uses.uses import Use, of_patch, unresolved_imports
-from dspatch.carry.uses.usesfile import Recorded
+from dspatch.carry.uses.uses import of_patch, unresolved_imports
+from dspatch.carry.uses.usesfile import Recorded, Use
 from dspatch.patchfile import Patch
 from dspatch.pins.lookup import same
 from dspatch.treefiles import of_tree

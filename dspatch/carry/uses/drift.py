@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dspatch.carry.uses import signatures
 from dspatch.carry.uses.binding import call_changes, differences, override_changes, parse_call
 from dspatch.carry.uses.names import Names
-from dspatch.carry.uses.uses import Use
+from dspatch.carry.uses.usesfile import Use
 from dspatch.carry.uses.values import Class, Value
 
 # What is read in the same way, whatever holds it.

@@ -196,7 +196,7 @@ class Names:
 
     def local(self, function: Function, name: str) -> Value | None:
         """A parameter or a local variable of a function."""
-        binding = parameter_names(function.node).get(name) or self._local_names(function).get(name)
+        binding = parameter_names(function.node).get(name) or self.local_names(function).get(name)
         if binding is None:
             return None
         if not isinstance(binding.node, ast.arg):
@@ -209,7 +209,8 @@ class Names:
             function=function,
         )
 
-    def _local_names(self, function: Function) -> dict[str, Binding]:
+    def local_names(self, function: Function) -> dict[str, Binding]:
+        """What the statements of a function bind, by name."""
         key = id(function.node)
         if key not in self._locals:
             self._locals[key] = local_names(self.body(function))

@@ -116,9 +116,7 @@ class Ours:
         return Ref(path=self._import_path(function, name) or path, value=found)
 
     def _import_path(self, function: Function, name: str) -> str | None:
-        from dspatch.carry.uses.values import local_names
-
-        binding = local_names(self.after.body(function)).get(name)
+        binding = self.after.local_names(function).get(name)
         return None if binding is None else self._imported(binding, name, function.module)
 
     def _imported(self, binding: Binding, name: str, module: str) -> str | None:

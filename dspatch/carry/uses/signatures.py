@@ -143,7 +143,7 @@ def parse(words: str) -> Parameters | None:
 def constructor(names: Names, cls: Class) -> Parameters | None:
     """What a class is called with; `None` when that is decided outside of the engine."""
     for owner in names.mro(cls):
-        if _is_named(owner.node, "NamedTuple") or is_dataclass(owner.node):
+        if is_dataclass(owner.node):
             return fields(names, owner)
         for name in ("__init__", "__new__"):
             found = names.member(owner, name)
@@ -160,10 +160,6 @@ def constructor(names: Names, cls: Class) -> Parameters | None:
 
 def _scope(cls: Class) -> Scope:
     return Scope(module=cls.module)
-
-
-def _is_named(node: ast.ClassDef, base: str) -> bool:
-    return any(last_name(b) == base for b in node.bases)
 
 
 def fields(names: Names, cls: Class) -> Parameters:

@@ -16,8 +16,10 @@ def left_undefined(before: bytes | None, after: bytes) -> tuple[tuple[str, str],
     None for a file that is no Python, or takes names from elsewhere by `import *`.
     """
     now = _undefined(after)
+    if not now:
+        return ()
     was = _undefined(before) if before is not None else frozenset()
-    return tuple(sorted(now - was)) if now is not None and was is not None else ()
+    return tuple(sorted(now - was)) if was is not None else ()
 
 
 def _undefined(source: bytes) -> frozenset[tuple[str, str]] | None:

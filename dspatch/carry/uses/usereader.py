@@ -181,12 +181,12 @@ class Reader(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         ref = self.ours.refer(node.func, self.scope) if self.touches(node) else None
-        if ref is not None and ref.named:
-            self._called(ref, node)
-        if isinstance(node.func, ast.Attribute) and ref is not None and ref.named:
-            self.visit(node.func.value)
-        elif not (ref is not None and ref.named):
+        if ref is None or not ref.named:
             self.visit(node.func)
+        else:
+            self._called(ref, node)
+            if isinstance(node.func, ast.Attribute):
+                self.visit(node.func.value)
         self._visit_all([*node.args, *(keyword.value for keyword in node.keywords)])
 
     def _called(self, ref: Ref, node: ast.Call) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from dspatch import syntax
 from dspatch.carry.uses import signatures
@@ -12,17 +11,8 @@ from dspatch.carry.uses.modules import Read
 from dspatch.carry.uses.names import Names
 from dspatch.carry.uses.ours import Ours
 from dspatch.carry.uses.usereader import Found, Reader
+from dspatch.carry.uses.usesfile import Use
 from dspatch.carry.uses.values import Module
-
-
-@dataclass(frozen=True, kw_only=True)
-class Use:
-    """One upstream symbol: its shape, how our code uses it, and where."""
-
-    symbol: str
-    shape: str
-    ways: tuple[str, ...]
-    where: tuple[str, ...]
 
 
 def of_patch(paths: Iterable[str], before: Read, after: Read) -> tuple[Use, ...]:

@@ -9,12 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dspatch import tomlfile
-from dspatch.carry.uses.uses import Use
 from dspatch.errors import PatchFormatError
 
 NAME = "uses.toml"
 _HEAD = "# Written by `dspatch patch lint --write`; do not edit by hand.\n"
 _KEYS = ("symbol", "shape", "ways", "where")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """One upstream symbol: its shape, how our code uses it, and where."""
+
+    symbol: str
+    shape: str
+    ways: tuple[str, ...]
+    where: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

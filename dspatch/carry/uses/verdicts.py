@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,6 +11,7 @@ from dspatch import paths
 from dspatch.carry.uses.modules import Read
 from dspatch.errors import DspatchError
 from dspatch.files import write_atomically
+from dspatch.threeway import blob_id
 from dspatch.treefiles import Files
 
 
@@ -36,7 +36,7 @@ def identity(files: Files, path: str) -> str:
     data = files.read(path) if files.has(path) else None
     if data is None:
         return ""
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+    return blob_id(data)
 
 
 @contextmanager
