@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
@@ -69,13 +69,13 @@ class Entry:
 class Change:
     """What a commit does to one path: new bytes, or `None` to delete it.
 
-    `blob` is their id where git holds them already.
+    `blob` is their id where git holds them already; it says nothing that the bytes do not.
     """
 
     path: str
     data: bytes | None
     mode: str = "100644"
-    blob: str | None = None
+    blob: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
