@@ -77,7 +77,7 @@ def find(python: Path, engine: str | None) -> Installed:
     projects: dict[str, str] = {
         canonicalize_name(project): name
         for name, facts in engines.items()
-        for project in (facts.sdist, *facts.bases.values())
+        for project in facts.projects
     }
     rows = {(str(row[0]), str(row[1]), str(row[2])): row for row in _ask(python, list(projects))}
     found = [_installed(row, projects, engines) for row in rows.values()]

@@ -59,6 +59,11 @@ class Engine:
         """The targets for which somebody publishes base wheels."""
         return tuple(target for target in get_args(Target) if target in self.bases)
 
+    @property
+    def projects(self) -> tuple[str, ...]:
+        """The projects that the engine is published as, each once: its source, then its base wheels."""
+        return tuple(dict.fromkeys([self.sdist, *self.bases.values()]))
+
     def accepted(self, target: Target) -> tuple[Accepted, ...]:
         """The differences that need no word from the user in a base wheel of that target."""
         return tuple(rule.accepted for rule in self.rules if target in rule.targets)

@@ -80,7 +80,7 @@ def released(facts: Engine) -> tuple[set[str], str]:
 
     versions: set[str] = set()
     problems: list[str] = []
-    for project in dict.fromkeys([facts.sdist, *facts.bases.values()]):
+    for project in facts.projects:
         try:
             listing = index.listing(project)
         except DspatchError as error:  # a broken configuration must not hide the pins there are

@@ -34,8 +34,7 @@ class Release:
 
 def find(facts: Engine, rev: str) -> Release:
     """The files of a release on all indexes; raises as `pins.load` does when there are none."""
-    projects = dict.fromkeys([facts.sdist, *facts.bases.values()])
-    files = {project: _of_version(project, rev) for project in projects}
+    files = {project: _of_version(project, rev) for project in facts.projects}
     upstream = files[facts.sdist]
     if not upstream:
         raise lookup.unknown(facts, rev)
