@@ -59,11 +59,11 @@ def offer(
     names: tuple[str, ...], output: Path, check: bool, console: Console, given: dict[str, Any]
 ) -> None:
     """Write the pull request of the one patch that is named."""
-    from dspatch.stages import show_exchange, upstreaming
+    from dspatch.stages import request, show_exchange, upstreaming
 
     if len(names) != 1 or check:
         raise click.UsageError("--upstream takes the name of one patch, and no --check")
-    given["rev"] = given["rev"] or upstreaming.newest(given["engine"] or "vllm")
+    given["rev"] = given["rev"] or request.newest(given["engine"] or "vllm")
     show_exchange.offered(
         upstreaming.offer(words.request(given), names[0], output, console), console
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dspatch import options
+from dspatch.commands import words
 from dspatch.commands.groups import patch
 from dspatch.console import Console
 
@@ -81,7 +82,8 @@ def _wanted(given: dict[str, Any], names: tuple[str, ...]) -> Any:
         raise click.UsageError("--onto is needed, for example --onto v0.32.0")
     return Wanted(
         engine=given["engine"] or "vllm",
-        rev=given["rev"] or _last_rev(),
+        # The job applied last is where the series is known to stand.
+        rev=given["rev"] or words.last_request().rev,
         onto=given["onto"],
         target=given["target"],
         variants=given["variants"],
@@ -89,14 +91,6 @@ def _wanted(given: dict[str, Any], names: tuple[str, ...]) -> Any:
         base=given["base"],
         names=names,
     )
-
-
-def _last_rev() -> str:
-    """The revision that was applied last: where the series is known to stand."""
-    from dspatch import job, receipt
-
-    rev: str = receipt.require(job.last(), "apply")["request"]["rev"]
-    return rev
 
 
 def _job(given: dict[str, Any]) -> Job:

@@ -28,13 +28,15 @@ def request(words: dict[str, Any]) -> Request:
 
 def request_or_last(words: dict[str, Any]) -> Request:
     """The request of the options, or that of the job applied last."""
-    from dspatch import job, receipt
-    from dspatch.stages.request import Request
+    return last_request() if words["rev"] is None else request(words)
 
-    if words["rev"] is not None:
-        return request(words)
-    asked = receipt.require(job.last(), "apply")["request"]
-    return Request(**{**asked, "variants": tuple(asked["variants"])})
+
+def last_request() -> Request:
+    """The request of the job applied last."""
+    from dspatch import job, receipt
+    from dspatch.stages.request import request_of
+
+    return request_of(receipt.require(job.last(), "apply"))
 
 
 def job(words: dict[str, Any]) -> Job:

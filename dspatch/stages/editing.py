@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dspatch import apply, git, receipt, worktree
 from dspatch import series as series_module
@@ -22,7 +21,7 @@ from dspatch.job import Job
 from dspatch.series import Series
 from dspatch.stages import apply as apply_stage
 from dspatch.stages.exchange import revision_of
-from dspatch.stages.request import Request, Resolved
+from dspatch.stages.request import Request, Resolved, request_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +72,6 @@ def refresh(job: Job, console: Console, ask: Ask, *, into: str | None = None) ->
     golden = [draft.home(series.patch(one.name)) / goldens.FOLDER for one in renewed if not one.new]
     lint = any(folder.is_dir() for folder in golden)
     return Refreshed(job=job, patches=renewed, moved=moved, saved=saved, lint=lint)
-
-
-def request_of(content: Mapping[str, Any]) -> Request:
-    """The request that a job was applied with."""
-    asked = content["request"]
-    return Request(**{**asked, "variants": tuple(asked["variants"])})
 
 
 def _applied(series: Series, resolved: Resolved, found: Checkout) -> PatchedTree:

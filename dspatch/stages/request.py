@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dspatch import pins, variants
 from dspatch.checkout import SourceKind
@@ -41,6 +42,23 @@ class Resolved:
     revision: str | None
     variants: tuple[Variant, ...]
     job: Job
+
+
+def request_of(content: Mapping[str, Any]) -> Request:
+    """The request that a job was applied with, by its receipt."""
+    asked = content["request"]
+    return Request(**{**asked, "variants": tuple(asked["variants"])})
+
+
+def pin_of(content: Mapping[str, Any]) -> Pin:
+    """The pin that a job was applied with, by its receipt: of a git revision, its base's."""
+    asked = content["request"]
+    return pins.load(asked["engine"], asked["base"] or asked["rev"])
+
+
+def newest(engine: str) -> str:
+    """The newest pinned revision: upstream's newest form that can be had without asking for one."""
+    return pins.pinned(engine)[-1].rev
 
 
 def resolve(request: Request) -> Resolved:
@@ -99,9 +117,5 @@ def _pin(request: Request) -> tuple[Pin, str | None]:
         raise UnpinnedRevisionError(
             f"{request.rev} of {request.engine} is a git revision without a pin.",
             why="its compiled members must come from the wheel of a pinned release",
-            next=f"name the release it is nearest to: --base {_latest(request.engine)}",
+            next=f"name the release it is nearest to: --base {newest(request.engine)}",
         ) from error
-
-
-def _latest(engine: str) -> str:
-    return pins.pinned(engine)[-1].rev

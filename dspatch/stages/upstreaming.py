@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dspatch import apply, onto, pins, treefiles
+from dspatch import apply, onto, treefiles
 from dspatch import series as series_module
 from dspatch.carry.exchange import exportfolder, pullrequest
 from dspatch.checkout import Checkout, cache_of
@@ -30,11 +30,6 @@ class Offered:
     test: tuple[str, ...]
     lacks: tuple[str, ...]
     changed: bool
-
-
-def newest(engine: str) -> str:
-    """The newest pinned revision: upstream's newest form that can be had without asking for one."""
-    return pins.pinned(engine)[-1].rev
 
 
 def offer(request: Request, name: str, folder: Path, console: Console) -> Offered:
