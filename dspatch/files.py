@@ -33,6 +33,14 @@ def write_atomically(path: Path, data: bytes) -> None:
             raise
 
 
+def write_if_changed(path: Path, data: bytes) -> bool:
+    """Replace a file's content in one step where it is not so already; whether it was written."""
+    changed = not path.exists() or path.read_bytes() != data
+    if changed:
+        write_atomically(path, data)
+    return changed
+
+
 @contextmanager
 def folder_in_one_step(final: Path) -> Iterator[Path]:
     """A new folder to fill beside `final`; it takes that name only when the block ends well."""

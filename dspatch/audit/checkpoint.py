@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -50,13 +50,14 @@ def load(given: str) -> Checkpoint:
     config = _json(path, "config.json")
     variant, differs = _variant(path, config)
     tensors = _tensors(path.parent)
-    facts = {**config, **_facts(tensors, variant)} if tensors is not None else config
+    drafts = _draft_layers(tensors or (), variant)
+    facts = {**config, **_facts(tensors, drafts)} if tensors is not None else config
     return Checkpoint(
         path=path,
         config=facts,
         variant=variant,
         differs=differs,
-        faults=tuple(_faults(path.parent, tensors, config, variant)) if tensors else (),
+        faults=tuple(_faults(path.parent, tensors, facts, variant, drafts)) if tensors else (),
     )
 
 
@@ -133,11 +134,10 @@ def _tensors(folder: Path) -> dict[str, str] | None:
     return dict(mapped) if isinstance(mapped, dict) else None
 
 
-def _facts(tensors: Iterable[str], variant: Variant) -> dict[str, Any]:
+def _facts(names: Collection[str], drafts: int) -> dict[str, Any]:
     """What an index says of a checkpoint, as facts that findings may name."""
-    names = list(tensors)
     return {
-        "index.mtp": _draft_layers(names, variant) > 0,
+        "index.mtp": drafts > 0,
         "index.correction_bias": any(name.endswith("e_score_correction_bias") for name in names),
         "index.scales": any(name.endswith("weight_scale_inv") for name in names),
         "index.kv_scales": any(re.search(r"\.(k|v|kv)_scale$", name) for name in names),
@@ -150,11 +150,14 @@ def _draft_layers(names: Iterable[str], variant: Variant) -> int:
 
 
 def _faults(
-    folder: Path, tensors: Mapping[str, str] | None, config: Mapping[str, Any], variant: Variant
+    folder: Path,
+    tensors: Mapping[str, str],
+    facts: Mapping[str, Any],
+    variant: Variant,
+    drafts: int,
 ) -> Iterator[Fault]:
     """Where the index is not what config.json says, or not what lies in the folder."""
-    names = list(tensors or ())
-    shards = sorted(set((tensors or {}).values()))
+    shards = sorted(set(tensors.values()))
     gone = [shard for shard in shards if not (folder / shard).is_file()]
     if gone and len(gone) < len(shards):
         yield Fault(
@@ -162,7 +165,6 @@ def _faults(
             title=f"{len(gone)} of {len(shards)} files that the index names are not in the folder",
             evidence=", ".join(gone[:3]),
         )
-    facts = _facts(names, variant)
     if (
         variant.quantization
         and variant.quantization.quant_method == "fp8"
@@ -173,18 +175,18 @@ def _faults(
             title="config.json says fp8, and no tensor of the index is a scale: it was converted to bf16",
             evidence="quantization_config is there, no *.weight_scale_inv is; remove the former",
         )
-    if facts["index.scales"] and not config.get("quantization_config"):
+    if facts["index.scales"] and not facts.get("quantization_config"):
         yield Fault(
             severity="wrong",
             title="the index has scales of fp8 weights, and config.json has no quantization_config",
-            evidence=next(name for name in names if name.endswith("weight_scale_inv")),
+            evidence=next(name for name in tensors if name.endswith("weight_scale_inv")),
         )
-    stated, there = int(config.get("num_nextn_predict_layers") or 0), _draft_layers(names, variant)
-    if stated > there:
+    stated = int(facts.get("num_nextn_predict_layers") or 0)
+    if stated > drafts:
         yield Fault(
             severity="crash",
-            title=f"config.json states {stated} layers that predict ahead, the index has {there}",
-            evidence=f"no tensor of layer {variant.num_hidden_layers + there}",
+            title=f"config.json states {stated} layers that predict ahead, the index has {drafts}",
+            evidence=f"no tensor of layer {variant.num_hidden_layers + drafts}",
         )
     if variant.topk_method == "noaux_tc" and not facts["index.correction_bias"]:
         yield Fault(

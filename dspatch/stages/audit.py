@@ -16,6 +16,7 @@ from dspatch.audit.finding import SEVERITIES, Finding, Severity
 from dspatch.audit.fixes import TARGETS, Fix, Fixes
 from dspatch.audit.nearest import Nearest
 from dspatch.audit.place import Place, opened
+from dspatch.audit.recorded import Recorded
 from dspatch.audit.select import Concern, User, concerning
 from dspatch.audit.source import Source
 from dspatch.carry.remote.ranges import Traffic
@@ -83,13 +84,14 @@ def run(
         known = series.layered(source.engine)
         every = findings.load_all(source.engine, known.traits)
         concerns = list(concerning(every, user))
-        answers = _answers(concerns, source, known)
-        near = _nearest(source, concerns, answers, traffic)
+        ranges = recorded.load(source.engine)
+        answers = _answers(concerns, source, known, ranges)
+        near = _nearest(source, concerns, answers, ranges, traffic)
         fixes = Fixes(
             known, source, [m.variant for m in user.models], place.words(source, near),
             _patches(concerns, answers),
         )  # fmt: skip
-        found = list(_found(concerns, answers, source, fixes, place.wanted, user))
+        found = list(_found(concerns, answers, source, ranges, fixes, place.wanted, user))
     return Audited(
         engine=source.engine,
         version=source.version,
@@ -120,19 +122,21 @@ def _about(checkpoint: Checkpoint | None) -> list[str]:
     ]
 
 
-def _answers(concerns: Sequence[Concern], source: Source, known: Series) -> list[Answer]:
+def _answers(
+    concerns: Sequence[Concern], source: Source, known: Series, ranges: Recorded
+) -> list[Answer]:
     asked = [concern.finding for concern in concerns]
     if source.kind == "record":
-        return [_recorded(each, source) for each in asked]
+        return [_recorded(each, source, ranges) for each in asked]
     if source.kind == "release":
         judge.fetch(asked, source, known.traits)
     return [each.answer for each in judge.judge(asked, source, known.traits)]
 
 
-def _recorded(finding: Finding, source: Source) -> Answer:
+def _recorded(finding: Finding, source: Source, ranges: Recorded) -> Answer:
     """What was recorded of a release that cannot be read now; unknown where nothing was."""
     assert source.version is not None
-    state = recorded.load(source.engine).state(finding.id, source.version) or "unknown"
+    state = ranges.state(finding.id, source.version) or "unknown"
     why = ("nothing is recorded of it",) if state == "unknown" else ()
     return Answer(state=state, why=why)
 
@@ -145,7 +149,11 @@ def _patches(concerns: Sequence[Concern], answers: Sequence[Answer]) -> frozense
 
 
 def _nearest(
-    source: Source, concerns: Sequence[Concern], answers: Sequence[Answer], traffic: Traffic
+    source: Source,
+    concerns: Sequence[Concern],
+    answers: Sequence[Answer],
+    ranges: Recorded,
+    traffic: Traffic,
 ) -> Nearest | None:
     """For what is no release itself: which it is nearest to, and what differs."""
     if source.kind in ("pin", "release", "record"):
@@ -153,18 +161,18 @@ def _nearest(
     states: Mapping[str, State] = {
         concern.finding.id: answer.state for concern, answer in zip(concerns, answers, strict=True)
     }
-    return nearest.nearest(source, states, recorded.load(source.engine), traffic)
+    return nearest.nearest(source, states, ranges, traffic)
 
 
 def _found(
     concerns: Sequence[Concern],
     answers: Sequence[Answer],
     source: Source,
+    ranges: Recorded,
     fixes: Fixes,
     wanted: Sequence[str],
     user: User,
 ) -> Iterator[Found]:
-    ranges = recorded.load(source.engine)
     for concern, answer in zip(concerns, answers, strict=True):
         finding = concern.finding
         fix = Fix()

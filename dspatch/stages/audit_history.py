@@ -17,7 +17,7 @@ from dspatch.audit.recorded import Recorded
 from dspatch.audit.select import Concern, User, concerning
 from dspatch.carry.remote import releases
 from dspatch.errors import AuditError
-from dspatch.files import write_atomically
+from dspatch.files import write_if_changed
 
 if TYPE_CHECKING:
     from dspatch.console import Console
@@ -71,21 +71,13 @@ def run(
 
 def write_page(done: History, path: Path) -> bool:
     """Write the page of a history; whether anything changed."""
-    text = page.html(done).encode()
-    changed = not path.exists() or path.read_bytes() != text
-    if changed:
-        write_atomically(path, text)
-    return changed
+    return write_if_changed(path, page.html(done).encode())
 
 
 def write_ranges(done: History) -> bool:
     """Write the ranges that were measured to the engine's data file; whether anything changed."""
-    path = recorded.path_of(done.engine)
-    text = recorded.written(done.engine, _recorded(done)).encode()
-    changed = not path.exists() or path.read_bytes() != text
-    if changed:
-        write_atomically(path, text)
-    return changed
+    text = recorded.written(done.engine, _recorded(done))
+    return write_if_changed(recorded.path_of(done.engine), text.encode())
 
 
 def check_ranges(done: History) -> int:

@@ -306,6 +306,11 @@ def verified(done: Verification, console: Console) -> None:
     console.result(done.as_dict())
 
 
+def whether_written(path: Path, changed: bool) -> str:
+    """That a file was written, or that there was no need."""
+    return f"{relative(path)}: {'written' if changed else 'was up to date'}"
+
+
 def relative(path: Path) -> str:
     """A path as short as it can be typed from here."""
     short = os.path.relpath(path)

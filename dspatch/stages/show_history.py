@@ -10,7 +10,7 @@ from dspatch.audit.explain import as_dict as explained_dict
 from dspatch.audit.finding import SEVERITIES, Finding
 from dspatch.audit.history import Row
 from dspatch.carry.matrix import spans
-from dspatch.stages.show import relative
+from dspatch.stages.show import whether_written
 
 if TYPE_CHECKING:
     from dspatch.console import Console
@@ -92,7 +92,7 @@ def as_dict(measured: Measured) -> dict[str, Any]:
 
 def wrote(changed: bool, path: Path, measured: Measured, console: Console) -> None:
     """Whether a file had to be changed."""
-    console.say(f"{relative(path)}: {'written' if changed else 'was up to date'}")
+    console.say(whether_written(path, changed))
     _notes(measured, console)
     console.result({"path": path, "changed": changed, "history": as_dict(measured)})
 

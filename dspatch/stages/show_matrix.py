@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dspatch.carry.matrix import claims, spans
 from dspatch.carry.matrix.matrix import APPLIES, FAILS, Cell
-from dspatch.stages.show import relative
+from dspatch.stages.show import relative, whether_written
 
 if TYPE_CHECKING:
     from dspatch.console import Console
@@ -94,7 +94,7 @@ def as_dict(done: Measured) -> dict[str, Any]:
 
 def wrote(changed: bool, path: Path, done: Measured, console: Console) -> None:
     """Whether the document had to be changed."""
-    console.say(f"{relative(path)}: {'written' if changed else 'was up to date'}")
+    console.say(whether_written(path, changed))
     _notes(done, console)
     console.result({"path": path, "changed": changed, "matrix": as_dict(done)})
 

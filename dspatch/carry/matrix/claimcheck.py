@@ -53,8 +53,8 @@ def differences(
         for version in spoken_of
         if version in row.cells
     }
-    open_cells = [key for key in measured if _is_open(claimed.get(key), measured[key])]
-    keys = [key for key in dict.fromkeys([*measured, *claimed]) if key not in set(open_cells)]
+    open_cells = {key for key in measured if _is_open(claimed.get(key), measured[key])}
+    keys = [key for key in dict.fromkeys([*measured, *claimed]) if key not in open_cells]
     found = [
         (key, said, seen)
         for key in keys
