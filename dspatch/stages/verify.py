@@ -12,7 +12,8 @@ from dspatch import job, pins, process, receipt
 from dspatch.console import Console
 from dspatch.errors import WheelError
 from dspatch.index import download
-from dspatch.wheel.installed import Installed, installed
+from dspatch.wheel.installed import Installed, Name, named, open_installed
+from dspatch.wheel.plan import SBOM_NAME
 from dspatch.wheel.verify import Verification, verify, verify_installed
 
 
@@ -56,14 +57,15 @@ def _installed(sites: list[Path], subject: Subject, console: Console) -> Verific
 
 def _chosen(sites: list[Path], project: str | None) -> Installed:
     """The wheel of that project; otherwise the patched one, otherwise an engine's."""
-    every = [wheel for site in sites for wheel in installed(site)]
+    every = [(folder, name) for site in sites for folder, name in named(site)]
     if project is not None:
-        fitting = [wheel for wheel in every if wheel.name.project == canonicalize_name(project)]
+        fitting = [each for each in every if each[1].project == canonicalize_name(project)]
     else:
-        fitting = [w for w in every if w.patched] or [w for w in every if _is_engine(w)]
+        patched = [each for each in every if (each[0] / SBOM_NAME).is_file()]
+        fitting = patched or [each for each in every if _is_engine(each[1])]
     if len(fitting) == 1:
-        return fitting[0]
-    names = ", ".join(f"{w.name.project} {w.name.version}" for w in fitting)
+        return open_installed(*fitting[0])
+    names = ", ".join(f"{name.project} {name.version}" for _, name in fitting)
     raise WheelError(
         f"{len(fitting) or 'No'} installed wheels are meant in {', '.join(map(str, sites))}.",
         why=names or f"{project or 'a wheel of dspatch or of an engine'} is not installed there",
@@ -71,9 +73,9 @@ def _chosen(sites: list[Path], project: str | None) -> Installed:
     )
 
 
-def _is_engine(wheel: Installed) -> bool:
+def _is_engine(name: Name) -> bool:
     projects = {p for e in pins.engines().values() for p in (e.sdist, *e.bases.values())}
-    return wheel.name.project in {canonicalize_name(project) for project in projects}
+    return name.project in {canonicalize_name(project) for project in projects}
 
 
 def _site_packages(python: str) -> list[Path]:

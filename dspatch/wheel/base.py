@@ -80,8 +80,7 @@ class OpenWheel:
 
     def importable(self, path: str) -> bool:
         """Whether a member lies outside the `.dist-info` and `.data` folders."""
-        top = path.partition("/")[0]
-        return top != self.dist_info and not top.endswith(".data")
+        return path.partition("/")[0] != self.dist_info and not in_data(path)
 
     def read_info(self, filename: str) -> bytes:
         """The bytes of a file in `.dist-info`; raises `WheelError` when it is missing."""
@@ -119,6 +118,11 @@ def open_wheel(path: Path) -> Iterator[OpenWheel]:
             )
     except (zipfile.BadZipFile, EOFError) as error:
         _malformed(path, str(error))
+
+
+def in_data(path: str) -> bool:
+    """Whether a member lies in the `.data` folder, which an installer puts outside of site-packages."""
+    return path.partition("/")[0].endswith(".data")
 
 
 def measure(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Entry:

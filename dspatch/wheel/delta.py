@@ -16,7 +16,7 @@ from dspatch.files import disk_full_explained, sha256
 from dspatch.wheel import deltaedits
 from dspatch.wheel.applier import manifest
 from dspatch.wheel.applier import record as installed_record
-from dspatch.wheel.base import OpenWheel, open_wheel
+from dspatch.wheel.base import OpenWheel, in_data, open_wheel
 from dspatch.wheel.pedigree import stated_pedigree
 from dspatch.wheel.rawzip import write_member
 
@@ -85,7 +85,7 @@ def _files(old: OpenWheel, new: OpenWheel, blobs: dict[str, bytes]) -> Iterator[
         right = new.entry(there) if there else None
         if left == right:
             continue
-        if path.partition("/")[0].endswith(".data"):
+        if in_data(path):
             raise DeltaError(
                 f"{path} differs, and an installer puts it outside of site-packages.",
                 next="install the overlay wheel itself",

@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 from dspatch.errors import WheelError
 from dspatch.files import sha256
 from dspatch.wheel.plan import SBOM_NAME
-from dspatch.wheel.record import Entry, read_record
+from dspatch.wheel.record import Entry, paths_of, read_record
 
 # What pip, uv and a delta add to a wheel's own `.dist-info`.
 _GENERATED = (
@@ -98,21 +98,30 @@ class Installed:
             yield place
 
 
-def installed(site: Path) -> Iterator[Installed]:
-    """Every installed wheel of a site-packages that has a RECORD; raises `WheelError` for a malformed one."""
+def named(site: Path) -> Iterator[tuple[Path, Name]]:
+    """Every `.dist-info` folder of a site-packages that has a RECORD, which is not read, and its name."""
     for folder in sorted(site.glob("*.dist-info")):
         name = _name(folder.name)
         if name is not None and (folder / "RECORD").is_file():
-            yield open_installed(folder, name)
+            yield folder, name
 
 
 def open_installed(folder: Path, name: Name) -> Installed:
     """The installation of a `.dist-info` folder; raises `WheelError` when its RECORD is malformed."""
+    record = read_record(_record(folder))
+    return Installed(site=folder.parent, path=folder, name=name, record=record)
+
+
+def recorded(folder: Path) -> set[str]:
+    """The paths in a `.dist-info` folder's RECORD, whatever else is wrong with its rows."""
+    return paths_of(_record(folder, errors="surrogateescape"))
+
+
+def _record(folder: Path, errors: str = "strict") -> str:
     try:
-        text = (folder / "RECORD").read_text(encoding="utf-8")
+        return (folder / "RECORD").read_text(encoding="utf-8", errors=errors)
     except (OSError, UnicodeDecodeError) as error:
         raise WheelError(f"{folder / 'RECORD'} cannot be read.", why=str(error)) from None
-    return Installed(site=folder.parent, path=folder, name=name, record=read_record(text))
 
 
 def _name(folder: str) -> Name | None:

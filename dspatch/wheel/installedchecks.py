@@ -8,9 +8,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from dspatch.wheel import checks, lineage
-from dspatch.wheel.base import OpenWheel
+from dspatch.wheel.base import OpenWheel, in_data
 from dspatch.wheel.fault import Fault
-from dspatch.wheel.installed import Installed, installed
+from dspatch.wheel.installed import Installed, named, recorded
 from dspatch.wheel.record import Entry
 
 Check = Callable[[Installed], Iterable[Fault]]
@@ -66,7 +66,7 @@ def unpatched(base: OpenWheel) -> Check:
             expected = _told(base.entry(path)) if path in base.infos else "no such file"
             got = _told(wheel.entry(path)) if path in wheel.infos else "no such file"
             # What goes to other folders than site-packages, RECORD alone can tell.
-            if expected != got and not path.partition("/")[0].endswith(".data"):
+            if expected != got and not in_data(path):
                 yield Fault(member=path, expected=expected, got=got)
 
     return check
@@ -78,9 +78,12 @@ def against(wheel: Installed, base: OpenWheel) -> Check:
 
 
 def _of_others(wheel: Installed) -> set[str]:
-    """The files of all other wheels in the site-packages, which may share a folder."""
-    others = (each for each in installed(wheel.site) if each.path != wheel.path)
-    return {path for other in others for path in other.record}
+    """The files of all other wheels in the site-packages, which may share a folder.
+
+    What else their RECORDs say is not this wheel's fault.
+    """
+    others = (folder for folder, _ in named(wheel.site) if folder != wheel.path)
+    return {path for folder in others for path in recorded(folder)}
 
 
 def _told(row: Entry | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from packaging.utils import canonicalize_name
 
 from dspatch.files import sha256
-from dspatch.wheel.base import Members, OpenWheel, measure
+from dspatch.wheel.base import Members, OpenWheel, in_data, measure
 from dspatch.wheel.fault import Fault, listed
 from dspatch.wheel.native import diff_paths
 from dspatch.wheel.pedigree import Pedigree, stated_pedigree
@@ -76,7 +76,7 @@ _EXPECTED: dict[str | None, tuple[str, ...]] = {
 def _comparable(base: OpenWheel, wheel: Members) -> Iterator[str]:
     """The base's members, but for those of `.data` that an installer puts elsewhere."""
     packed = isinstance(wheel, OpenWheel)
-    return (path for path in base.infos if packed or ".data/" not in path)
+    return (path for path in base.infos if packed or not in_data(path))
 
 
 def _relation(wheel: Members, path: str, base: OpenWheel, twin: str | None) -> str:

@@ -40,12 +40,16 @@ def read_record(text: str) -> dict[str, Entry | None]:
                 raise ValueError(f"{row.path} is there twice")
             rows[row.path] = _entry(row)
     except (InvalidRecordEntry, ValueError, csv.Error) as error:
-        raise WheelError(
-            "The wheel's RECORD is malformed.",
-            why=str(error),
-            next="delete the wheel and fetch or build it again",
-        ) from None
+        raise _malformed(error) from None
     return rows
+
+
+def paths_of(text: str) -> set[str]:
+    """The paths that a RECORD names, whatever else is wrong with its rows."""
+    try:
+        return {row[0].replace("\\", "/") for row in csv.reader(text.splitlines()) if row}
+    except csv.Error as error:
+        raise _malformed(error) from None
 
 
 def write_record(rows: Mapping[str, Entry], own_path: str) -> bytes:
@@ -63,6 +67,14 @@ def _rows(rows: Mapping[str, Entry], own_path: str) -> Iterable[tuple[str, str, 
         else:
             digest = urlsafe_b64encode(bytes.fromhex(rows[path].sha256)).decode().rstrip("=")
             yield RecordEntry(path, Hash("sha256", digest), rows[path].size).to_row()
+
+
+def _malformed(error: Exception) -> WheelError:
+    return WheelError(
+        "The wheel's RECORD is malformed.",
+        why=str(error),
+        next="delete the wheel and fetch or build it again",
+    )
 
 
 def _entry(row: RecordEntry) -> Entry | None:

@@ -13,7 +13,8 @@ from dspatch.errors import ProcessError, WheelError, WheelVerifyError
 from dspatch.stages import verify as stage
 from dspatch.stages.verify import Subject
 from dspatch.wheel import installedchecks
-from dspatch.wheel.installed import Installed, installed
+from dspatch.wheel.installed import Installed, named, open_installed
+from dspatch.wheel.overlay import build_overlay
 from dspatch.wheel.plan import SBOM_NAME
 from dspatch.wheel.verify import INSTALLED, verify_installed
 from tests.unit import deltakit
@@ -36,8 +37,8 @@ def bench(made: Bench, tmp_path: Path) -> Bench:
 
 
 def only(site: Path) -> Installed:
-    (found,) = installed(site)
-    return found
+    (found,) = named(site)
+    return open_installed(*found)
 
 
 def faults(site: Path, base: Path | None = None) -> set[str]:
@@ -123,8 +124,42 @@ def test_a_file_of_another_wheel_in_the_same_folder_is_none_of_its_own(bench: Be
     info = bench.site / "mini_plugin-1.0.dist-info"
     info.mkdir()
     (info / "RECORD").write_text("mini/plugin.py,,\nmini_plugin-1.0.dist-info/RECORD,,\n")
-    found = next(each for each in installed(bench.site) if each.name.project == "mini")
-    assert verify_installed(found).passed
+    found = next(each for each in named(bench.site) if each[1].project == "mini")
+    assert verify_installed(open_installed(*found)).passed
+
+
+def test_the_record_of_another_wheel_need_not_be_right(bench: Bench) -> None:
+    (bench.site / "mini/plugin.py").write_text("")
+    info = bench.site / "numeric-1.0.dist-info"
+    info.mkdir()
+    row = "mini/plugin.py,,\n"
+    (info / "RECORD").write_bytes(f"{row}{row}short\n".encode() + b"caf\xe9,md5=x,y\n")
+    for subject in (Subject(python=str(bench.python)), Subject(path=bench.site, project="mini")):
+        assert stage.run(subject, Console()).passed
+    (bench.site / "mini/extra.py").write_text("")
+    with pytest.raises(WheelVerifyError, match=r"mini/extra\.py"):
+        stage.run(Subject(path=bench.site), Console())
+
+
+def test_the_record_of_the_wheel_itself_must_be_right(bench: Bench) -> None:
+    record = bench.site / INFO / "RECORD"
+    record.write_text(record.read_text() + "mini/ops.py,,\n")
+    with pytest.raises(WheelError, match="malformed"):
+        stage.run(Subject(path=bench.site), Console())
+
+
+def test_a_folder_within_the_package_may_end_in_data(tmp_path: Path) -> None:
+    from tests.unit import wheelkit
+
+    more = {"mini/x.data/y.txt": b"y\n"}
+    outside = {"mini_cpu-1.0.data/scripts/mini-tool": b"#!python\n"}
+    base = wheelkit.base_wheel(tmp_path / "base", {**wheelkit.BASE, **more, **outside})
+    plan = wheelkit.plan(base, source={**wheelkit.SOURCE, **more})
+    overlay = build_overlay(plan, tmp_path / "dist").path
+    site = deltakit.install(overlay, tmp_path / "venv")
+    assert verify_installed(only(site), base).passed
+    (site / "mini/x.data/y.txt").unlink()
+    assert faults(site, base) == {"mini/x.data/y.txt"}
 
 
 def test_another_base_is_told(bench: Bench, tmp_path: Path) -> None:
