@@ -5,14 +5,20 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import subprocess
 import tarfile
 import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dspatch import archive, git
+import pytest
+
+from dspatch import archive
 from dspatch import series as series_module
 from dspatch.checkout import Checkout, cache_of
+from dspatch.git import FILE_MODES, Change, NewCommit
 from dspatch.series import Series
 
 PLATFORM = '''\
@@ -100,6 +106,25 @@ TEMPLATE = '''\
 REGISTERED = ${ traits.has_registry }
 '''
 
+MODEL = """\
+import os
+
+
+class Model:
+    def load(self, weights):
+        names = set()
+        for name, data in weights:
+            self.copy(name, data)
+            names.add(name)
+        return names
+
+    def copy(self, name, data):
+        self.tensors[name] = data
+"""
+# What a release makes of it, and what a patch does.
+SORTED = MODEL.replace("for name, data in weights", "for name, data in sorted(weights)")
+LOADS = MODEL.replace("self.copy(name, data)\n", "self.copy(name, data.float())\n")
+
 
 @dataclass(kw_only=True)
 class Upstream:
@@ -132,13 +157,11 @@ class Upstream:
     def checkout(self, folder: Path) -> Checkout:
         """The pristine tree of the mini engine in a bare cache."""
         members = archive.sdist_members(self.sdist(folder))
-        changes = tuple(
-            git.Change(path=m.path, data=m.data, mode=git.FILE_MODES[m.mode]) for m in members
-        )
+        changes = tuple(Change(path=m.path, data=m.data, mode=FILE_MODES[m.mode]) for m in members)
         with cache_of("mini") as repo:
             commit = repo.write_commits(
                 f"refs/pristine/test/{self.version}", None,
-                [git.NewCommit(message=f"mini {self.version}", changes=changes)],
+                [NewCommit(message=f"mini {self.version}", changes=changes)],
             )[0]  # fmt: skip
         tree = repo.resolve(f"{commit}^{{tree}}")
         assert tree is not None
@@ -190,13 +213,59 @@ targets = ["cpu"]
 """
 
 
-def form_patch(root: Path, name: str, forms: dict[str, str], extra: str = "") -> None:
-    """Add a patch of the mini engine that is held as diffs, each made on one revision."""
-    folder = root / "patches" / "mini" / name
+def write_form(folder: Path, forms: dict[str, str], extra: str = "") -> None:
+    """Write a patch that is held as diffs, each made on one revision; its folder is new."""
     folder.mkdir(parents=True)
-    (folder / "patch.toml").write_text(FORM_PATCH.format(name=name) + extra)
+    (folder / "patch.toml").write_text(FORM_PATCH.format(name=folder.name) + extra)
     for rev, diff in forms.items():
         (folder / f"{rev}.diff").write_bytes(diff.encode("utf-8", "surrogateescape"))
+
+
+def form_patch(root: Path, name: str, forms: dict[str, str], extra: str = "") -> None:
+    """Add a patch of the mini engine that is held as diffs."""
+    folder = root / "patches" / "mini" / name
+    write_form(folder, forms, extra)
     series = folder.parent / "series"
     series.write_text((series.read_text() if series.exists() else "") + f"{name}\n")
     (folder.parent / "traits.toml").touch()
+
+
+def git(folder: Path, *words: str) -> str:
+    """Plain git in a folder, as somebody without dspatch has it; what it prints."""
+    command = ["git", "-c", "user.name=x", "-c", "user.email=x@localhost", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def repository(folder: Path, files: Mapping[str, bytes]) -> None:
+    """A git repository that holds files in one commit."""
+    for path, data in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "one")
+
+
+def numbered(*changed: tuple[int, str]) -> bytes:
+    """Sixty lines that name their numbers, some of them changed."""
+    lines = [f"line {number}\n" for number in range(60)]
+    for number, line in changed:
+        lines[number] = line
+    return "".join(lines).encode()
+
+
+@contextmanager
+def disk(place: Path, size: str) -> Iterator[Path]:
+    """A small disk of its own; skipped where none can be mounted."""
+    place.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk takes root")
+    words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
+    if subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("this sandbox mounts no disk")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", place], check=True)

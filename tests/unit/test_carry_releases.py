@@ -4,17 +4,10 @@ import pytest
 
 from dspatch.carry.remote import releases
 from dspatch.errors import DownloadError, OfflineError, UnknownEngineError
-from tests.unit.index_server import Served, serve
+from tests.unit.index_server import Served
 
 LINUX = "cp38-abi3-manylinux_2_28_x86_64.whl"
 ARM = "cp38-abi3-manylinux_2_28_aarch64.whl"
-
-
-@pytest.fixture
-def server(monkeypatch):
-    with serve() as running:
-        running.alone(monkeypatch)
-        yield running
 
 
 def offer(server, *names, project="vllm", **facts):

@@ -20,7 +20,7 @@ from dspatch.errors import (
     WheelError,
 )
 from tests.unit import wheelkit
-from tests.unit.index_server import Served, serve
+from tests.unit.index_server import Served
 
 NAME = wheelkit.BASE_NAME
 PROJECT = "mini-cpu"
@@ -31,13 +31,6 @@ BULK = {f"mini/many/{at}.py": b"# %d\n" % at * 50 for at in range(1500)}
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(fetch, "PAUSE", 0.0)
-
-
-@pytest.fixture
-def server(monkeypatch):
-    with serve() as running:
-        running.alone(monkeypatch)
-        yield running
 
 
 @pytest.fixture

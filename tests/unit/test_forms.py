@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -13,17 +11,8 @@ from dspatch.apply import PatchedTree, apply_series, place_of
 from dspatch.errors import PatchConflictError, PatchFormatError
 from dspatch.git import Change
 from dspatch.traits import Traits
-from tests.support import PATCH, Upstream, form_patch, load_series, patch_folders
-
-VARIANT: Any = SimpleNamespace(name="deepseek-v3", families=frozenset({"mla"}))
-LINES = [f"line {n}\n" for n in range(60)]
-
-
-def text(*changed: tuple[int, str]) -> bytes:
-    lines = list(LINES)
-    for number, line in changed:
-        lines[number] = line
-    return "".join(lines).encode()
+from tests.support import PATCH, Upstream, form_patch, load_series, numbered, patch_folders
+from tests.unit.test_apply import VARIANT
 
 
 def upstream(version: str, **files: bytes) -> Upstream:
@@ -49,40 +38,43 @@ def content(tree: PatchedTree, path: str) -> bytes:
 
 
 def test_a_form_applies_to_its_own_revision_and_merges_onto_another(tmp_path: Path) -> None:
-    old = upstream("1.0", mini_a=text())
-    diff = diff_of(tmp_path, old, upstream("1.0.1", mini_a=text((20, "new\n"))))
+    old = upstream("1.0", mini_a=numbered())
+    diff = diff_of(tmp_path, old, upstream("1.0.1", mini_a=numbered((20, "new\n"))))
     form_patch(tmp_path, "fix", {"v1.0": diff})
     on_old = applied(tmp_path, old)
     assert [patch.how for patch in on_old.patches] == ["strict"]
-    on_new = applied(tmp_path, upstream("2.0", mini_a=b"top\n" + text((18, "theirs\n"))))
+    on_new = applied(tmp_path, upstream("2.0", mini_a=b"top\n" + numbered((18, "theirs\n"))))
     assert [patch.how for patch in on_new.patches] == ["merged"]
-    assert content(on_new, "mini/a.py") == b"top\n" + text((18, "theirs\n"), (20, "new\n"))
+    assert content(on_new, "mini/a.py") == b"top\n" + numbered((18, "theirs\n"), (20, "new\n"))
 
 
 def test_a_recorded_resolution_wins_on_its_revision(tmp_path: Path) -> None:
-    old, new = upstream("1.0", mini_a=text()), upstream("2.0", mini_a=text((20, "theirs\n")))
-    first = diff_of(tmp_path, old, upstream("1.0.1", mini_a=text((20, "mine\n"))))
+    old, new = (
+        upstream("1.0", mini_a=numbered()),
+        upstream("2.0", mini_a=numbered((20, "theirs\n"))),
+    )
+    first = diff_of(tmp_path, old, upstream("1.0.1", mini_a=numbered((20, "mine\n"))))
     form_patch(tmp_path, "fix", {"v1.0": first})
     with pytest.raises(PatchConflictError, match="fix cannot be applied"):
         applied(tmp_path, new)
-    resolved = diff_of(tmp_path, new, upstream("2.0.1", mini_a=text((20, "both\n"))))
+    resolved = diff_of(tmp_path, new, upstream("2.0.1", mini_a=numbered((20, "both\n"))))
     (tmp_path / "patches/mini/fix/v2.0.diff").write_text(resolved)
-    assert content(applied(tmp_path, new), "mini/a.py") == text((20, "both\n"))
+    assert content(applied(tmp_path, new), "mini/a.py") == numbered((20, "both\n"))
     # It serves the releases after it too.
-    later = applied(tmp_path, upstream("2.1", mini_a=text((20, "theirs\n"), (1, "x\n"))))
-    assert content(later, "mini/a.py") == text((20, "both\n"), (1, "x\n"))
-    assert content(applied(tmp_path, old), "mini/a.py") == text((20, "mine\n"))
+    later = applied(tmp_path, upstream("2.1", mini_a=numbered((20, "theirs\n"), (1, "x\n"))))
+    assert content(later, "mini/a.py") == numbered((20, "both\n"), (1, "x\n"))
+    assert content(applied(tmp_path, old), "mini/a.py") == numbered((20, "mine\n"))
 
 
 def test_what_upstream_has_leaves_the_series(tmp_path: Path) -> None:
-    old = upstream("1.0", mini_a=text())
-    diff = diff_of(tmp_path, old, upstream("1.0.1", mini_a=text((20, "new\n"))))
+    old = upstream("1.0", mini_a=numbered())
+    diff = diff_of(tmp_path, old, upstream("1.0.1", mini_a=numbered((20, "new\n"))))
     form_patch(tmp_path, "fix", {"v1.0": diff})
-    tree = applied(tmp_path, upstream("2.0", mini_a=text((20, "new\n"), (3, "x\n"))))
+    tree = applied(tmp_path, upstream("2.0", mini_a=numbered((20, "new\n"), (3, "x\n"))))
     assert [(item.patch.name, item.status) for item in tree.plan] == [("fix", "upstream")]
     assert tree.patches == ()
     assert tree.commit == tree.checkout.commit
-    again = applied(tmp_path, upstream("2.0", mini_a=text((20, "new\n"), (3, "x\n"))))
+    again = applied(tmp_path, upstream("2.0", mini_a=numbered((20, "new\n"), (3, "x\n"))))
     assert again.plan[0].status == "upstream"
 
 
@@ -105,10 +97,10 @@ def test_a_rendered_patch_that_fails_falls_back_on_its_forms(tmp_path: Path) -> 
 
 
 def test_fuzz_needs_a_reason(tmp_path: Path) -> None:
-    old = upstream("1.0", mini_a=text())
-    diff = diff_of(tmp_path, old, upstream("1.0.1", mini_a=text((20, "new\n"))))
+    old = upstream("1.0", mini_a=numbered())
+    diff = diff_of(tmp_path, old, upstream("1.0.1", mini_a=numbered((20, "new\n"))))
     lost = diff.replace(old_blob(diff), "0" * 39 + "1")  # nobody has that file
-    moved = upstream("2.0", mini_a=text((18, "theirs\n")))
+    moved = upstream("2.0", mini_a=numbered((18, "theirs\n")))
     form_patch(tmp_path, "fix", {"0" * 40: lost})
     with pytest.raises(PatchConflictError, match="fix cannot be applied"):
         applied(tmp_path, moved)
@@ -125,7 +117,7 @@ def old_blob(diff: str) -> str:
 
 
 def test_a_batch_gives_what_one_by_one_gives(tmp_path: Path) -> None:
-    files = {f"mini_f{n}": text() for n in range(5)}
+    files = {f"mini_f{n}": numbered() for n in range(5)}
     state = upstream("1.0", **files)
     for number in range(20):
         path = f"mini_f{number * 7 % 5}"
@@ -135,7 +127,7 @@ def test_a_batch_gives_what_one_by_one_gives(tmp_path: Path) -> None:
         after = upstream(f"1.0.{number + 1}", **files)
         form_patch(tmp_path, f"p{number:02}", {"v0.9": diff_of(tmp_path, state, after)})
         state = after
-    release = upstream("1.0", **{f"mini_f{n}": text((58, "later\n")) for n in range(5)})
+    release = upstream("1.0", **{f"mini_f{n}": numbered((58, "later\n")) for n in range(5)})
     tree = applied(tmp_path, release)
     assert len(tree.patches) == 20
     assert {patch.how for patch in tree.patches} == {"strict"}
@@ -152,13 +144,13 @@ def test_a_batch_gives_what_one_by_one_gives(tmp_path: Path) -> None:
 
 
 def test_the_other_patches_of_a_failing_one_are_told(tmp_path: Path) -> None:
-    old = upstream("1.0", mini_a=text(), mini_b=text())
-    a = diff_of(tmp_path, old, upstream("1.0.1", mini_a=text((20, "new\n")), mini_b=text()))
-    b = diff_of(tmp_path, old, upstream("1.0.2", mini_a=text(), mini_b=text((20, "new\n"))))
+    old = upstream("1.0", mini_a=numbered(), mini_b=numbered())
+    a = diff_of(tmp_path, old, upstream("1.0.1", mini_a=numbered((20, "new\n")), mini_b=numbered()))
+    b = diff_of(tmp_path, old, upstream("1.0.2", mini_a=numbered(), mini_b=numbered((20, "new\n"))))
     form_patch(tmp_path, "first", {"v1.0": a})
     form_patch(tmp_path, "second", {"v1.0": b})
     with pytest.raises(PatchConflictError) as error:
-        applied(tmp_path, upstream("2.0", mini_a=text((20, "theirs\n")), mini_b=text()))
+        applied(tmp_path, upstream("2.0", mini_a=numbered((20, "theirs\n")), mini_b=numbered()))
     assert "first cannot be applied" in error.value.what
     assert "the other 1 would apply" in error.value.why
     assert "Merge conflict in mini/a.py" in error.value.why
@@ -167,8 +159,8 @@ def test_the_other_patches_of_a_failing_one_are_told(tmp_path: Path) -> None:
 def test_the_layers_of_a_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shipped, own = tmp_path / "shipped", tmp_path / "own"
     patch_folders(shipped)
-    old = upstream("1.0", mini_a=text())
-    diff = diff_of(tmp_path, old, upstream("1.0.1", mini_a=text((20, "new\n"))))
+    old = upstream("1.0", mini_a=numbered())
+    diff = diff_of(tmp_path, old, upstream("1.0.1", mini_a=numbered((20, "new\n"))))
     form_patch(own, "mine", {"v1.0": diff})
     monkeypatch.setenv("DSPATCH_DATA", str(shipped))
     monkeypatch.setenv("DSPATCH_PATCHES", str(own / "patches"))

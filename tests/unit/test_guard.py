@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -16,8 +14,8 @@ from dspatch.git import Change
 from dspatch.series import Series
 from dspatch.treefiles import Files, of_tree
 from tests.support import PATCH, Upstream, dedent, load_series, patch_folders
+from tests.unit.test_apply import VARIANT
 
-VARIANT: Any = SimpleNamespace(name="deepseek-v3", families=frozenset({"mla"}))
 TEMPLATE = dedent("""
     from mini.ops import decode
 

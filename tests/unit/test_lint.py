@@ -11,13 +11,9 @@ from dspatch.carry.lint import lint
 from dspatch.carry.lint.lint import Fault
 from tests.support import PATCH, TEMPLATE, TRAITS, dedent, patch_folders
 
-GOOD = (
-    PATCH.replace("never: a test", "never: upstream has no such platform")
-    .replace('text = """', "text = '''")
-    .replace(
-        "verb = \"insert-after\"\nfind = '''CPU_ATTN = \"mini.cpu_attn\"'''",
-        "verb = \"replace\"\nfind = '''CPU_ATTN = \"mini.cpu_attn\"'''",
-    )
+GOOD = PATCH.replace("never: a test", "never: upstream has no such platform").replace(
+    "verb = \"insert-after\"\nfind = '''CPU_ATTN = \"mini.cpu_attn\"'''",
+    "verb = \"replace\"\nfind = '''CPU_ATTN = \"mini.cpu_attn\"'''",
 )
 SECOND = dedent("""
     subject = "Serve sparse attention on CPU"

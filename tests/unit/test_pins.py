@@ -14,7 +14,7 @@ from dspatch.errors import (
 )
 from dspatch.pins import Accepted, Base, Pin, Source, store, usable
 from dspatch.wheel.machine import Machine
-from tests.unit.index_server import Served, serve
+from tests.unit.index_server import Served
 
 DIGEST = "a" * 64
 TAG = next(tag for tag in sys_tags() if tag.abi == "abi3" and "linux" in tag.platform)
@@ -35,13 +35,6 @@ def pin(rev="v1.0", **facts):
 def own():
     """Writes the user's own pins."""
     return lambda *them: store.write(pins.user_file("vllm"), them)
-
-
-@pytest.fixture
-def server(monkeypatch):
-    with serve() as running:
-        running.alone(monkeypatch)
-        yield running
 
 
 # -- the pins that ship ------------------------------------------------------------------------

@@ -9,16 +9,9 @@ import pytest
 from dspatch import git, threeway, treefiles
 from dspatch.git import Change, Repo
 from dspatch.threeway import Labels, MergeConflictError, apply_diff
+from tests.support import numbered
 
-LINES = [f"line {n}\n" for n in range(40)]
 Tree = dict[str, bytes]
-
-
-def text(*changed: tuple[int, str]) -> bytes:
-    lines = list(LINES)
-    for number, line in changed:
-        lines[number] = line
-    return "".join(lines).encode()
 
 
 class Bench:
@@ -45,17 +38,17 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def test_a_diff_onto_its_own_base_is_strict(bench: Bench) -> None:
-    diff = bench.diff({"a.py": text()}, {"a.py": text((5, "new\n"))})
-    done = bench.apply(diff, {"a.py": text()})
+    diff = bench.diff({"a.py": numbered()}, {"a.py": numbered((5, "new\n"))})
+    done = bench.apply(diff, {"a.py": numbered()})
     assert done.how == "strict"
-    assert done.changes["a.py"].data == text((5, "new\n"))
+    assert done.changes["a.py"].data == numbered((5, "new\n"))
 
 
 def test_lines_that_moved_are_strict_while_their_place_is_the_only_one(bench: Bench) -> None:
-    diff = bench.diff({"a.py": text()}, {"a.py": text((20, "new\n"))})
-    done = bench.apply(diff, {"a.py": b"more\n" * 50 + text()})
+    diff = bench.diff({"a.py": numbered()}, {"a.py": numbered((20, "new\n"))})
+    done = bench.apply(diff, {"a.py": b"more\n" * 50 + numbered()})
     assert done.how == "strict"
-    assert done.changes["a.py"].data == b"more\n" * 50 + text((20, "new\n"))
+    assert done.changes["a.py"].data == b"more\n" * 50 + numbered((20, "new\n"))
 
 
 def test_context_that_fits_two_functions_is_merged_into_the_right_one(bench: Bench) -> None:
@@ -86,10 +79,10 @@ def test_without_the_base_two_places_are_a_conflict(bench: Bench, tmp_path: Path
 
 
 def test_the_base_can_be_provided(bench: Bench, tmp_path: Path) -> None:
-    old, new = {"a.py": text()}, {"a.py": text((20, "new\n"))}
+    old, new = {"a.py": numbered()}, {"a.py": numbered((20, "new\n"))}
     diff = bench.diff(old, new)
     other = Bench(tmp_path / "other")
-    onto = {"a.py": text((18, "theirs\n"), (2, "x\n"))}
+    onto = {"a.py": numbered((18, "theirs\n"), (2, "x\n"))}
     asked = []
 
     def provide() -> bool:
@@ -99,24 +92,26 @@ def test_the_base_can_be_provided(bench: Bench, tmp_path: Path) -> None:
 
     with pytest.raises(MergeConflictError):
         other.apply(diff, onto)
-    done = other.apply(bench.diff(old, {"a.py": text((20, "new\n"))}), {"a.py": text((30, "x\n"))})
+    done = other.apply(
+        bench.diff(old, {"a.py": numbered((20, "new\n"))}), {"a.py": numbered((30, "x\n"))}
+    )
     assert done.how == "strict"
     with pytest.raises(MergeConflictError, match=r"a\.py"):
-        other.apply(diff, {"a.py": text((20, "theirs\n"))}, provide=provide)
+        other.apply(diff, {"a.py": numbered((20, "theirs\n"))}, provide=provide)
     assert asked
 
 
 def test_a_file_renamed_upstream_is_followed(bench: Bench) -> None:
-    diff = bench.diff({"old/a.py": text()}, {"old/a.py": text((20, "new\n"))})
-    done = bench.apply(diff, {"new/a.py": text((2, "theirs\n"))})
+    diff = bench.diff({"old/a.py": numbered()}, {"old/a.py": numbered((20, "new\n"))})
+    done = bench.apply(diff, {"new/a.py": numbered((2, "theirs\n"))})
     assert done.how == "merged"
     assert done.moved == {"old/a.py": "new/a.py"}
-    assert done.changes["new/a.py"].data == text((2, "theirs\n"), (20, "new\n"))
+    assert done.changes["new/a.py"].data == numbered((2, "theirs\n"), (20, "new\n"))
 
 
 def test_a_rename_to_another_name_is_found_with_the_paths_of_the_base(bench: Bench) -> None:
-    diff = bench.diff({"rope.py": text()}, {"rope.py": text((20, "new\n"))})
-    onto = {"rotary/base.py": text((2, "theirs\n")), "other.py": b"x\n"}
+    diff = bench.diff({"rope.py": numbered()}, {"rope.py": numbered((20, "new\n"))})
+    onto = {"rotary/base.py": numbered((2, "theirs\n")), "other.py": b"x\n"}
     with pytest.raises(MergeConflictError, match=r"rope\.py"):
         bench.apply(diff, onto)
     done = bench.apply(diff, onto, base_paths=lambda: ["rope.py", "other.py"])
@@ -124,18 +119,18 @@ def test_a_rename_to_another_name_is_found_with_the_paths_of_the_base(bench: Ben
 
 
 def test_a_file_deleted_upstream_is_a_conflict_that_says_so(bench: Bench) -> None:
-    diff = bench.diff({"a.py": text(), "b": b""}, {"a.py": text((20, "new\n")), "b": b""})
+    diff = bench.diff({"a.py": numbered(), "b": b""}, {"a.py": numbered((20, "new\n")), "b": b""})
     with pytest.raises(MergeConflictError) as error:
         bench.apply(diff, {"b": b""}, labels=Labels(base="v1", ours="v2", theirs="fix"))
     assert "deleted in v2 and modified in fix" in error.value.why
 
 
 def test_a_conflict_has_markers_with_the_names_of_the_sides(bench: Bench) -> None:
-    diff = bench.diff({"a.py": text()}, {"a.py": text((20, "new\n"))})
+    diff = bench.diff({"a.py": numbered()}, {"a.py": numbered((20, "new\n"))})
     with pytest.raises(MergeConflictError) as error:
         bench.apply(
             diff,
-            {"a.py": text((20, "theirs\n"))},
+            {"a.py": numbered((20, "theirs\n"))},
             labels=Labels(base="v1", ours="v2", theirs="fix"),
         )
     marked = (error.value.marked["a.py"].data or b"").decode()
@@ -143,16 +138,16 @@ def test_a_conflict_has_markers_with_the_names_of_the_sides(bench: Bench) -> Non
 
 
 def test_what_is_there_already_is_upstream(bench: Bench) -> None:
-    diff = bench.diff({"a.py": text()}, {"a.py": text((20, "new\n"))})
-    assert bench.apply(diff, {"a.py": text((20, "new\n"), (1, "more\n"))}).how == "upstream"
+    diff = bench.diff({"a.py": numbered()}, {"a.py": numbered((20, "new\n"))})
+    assert bench.apply(diff, {"a.py": numbered((20, "new\n"), (1, "more\n"))}).how == "upstream"
 
 
 def test_fuzz_is_refused_unless_it_is_asked_for(bench: Bench, tmp_path: Path) -> None:
-    diff = bench.diff({"a.py": text()}, {"a.py": text((20, "new\n"))})
-    onto = {"a.py": text((18, "theirs\n"))}
+    diff = bench.diff({"a.py": numbered()}, {"a.py": numbered((20, "new\n"))})
+    onto = {"a.py": numbered((18, "theirs\n"))}
     other = Bench(tmp_path / "other")
     with pytest.raises(MergeConflictError, match=r"a\.py"):
         other.apply(diff, onto)
     done = other.apply(diff, onto, context=1)
     assert done.how == "fuzzy"
-    assert done.changes["a.py"].data == text((18, "theirs\n"), (20, "new\n"))
+    assert done.changes["a.py"].data == numbered((18, "theirs\n"), (20, "new\n"))
