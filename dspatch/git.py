@@ -119,14 +119,22 @@ class Repo:
         return Git(str(self.path))
 
     def run(
-        self, *args: str, stdin: IO[bytes] | None = None, env: Mapping[str, str] | None = None
+        self, *args: str, stdin: IO[bytes] | str | None = None, env: Mapping[str, str] | None = None
     ) -> str:
-        """Run one git command here and return its stdout; `GitError` says what git said."""
+        """Run one git command here and return its stdout; `GitError` says what git said.
+
+        `stdin` is a file, or a text that git reads there.
+        """
         return self._execute(args, stdin, env).decode("utf-8", "surrogateescape").rstrip("\n")
 
     def _execute(
-        self, args: Iterable[str], stdin: IO[bytes] | None, env: Mapping[str, str] | None
+        self, args: Iterable[str], stdin: IO[bytes] | str | None, env: Mapping[str, str] | None
     ) -> bytes:
+        if isinstance(stdin, str):
+            with tempfile.TemporaryFile() as stream:
+                stream.write(stdin.encode("utf-8", "surrogateescape"))
+                stream.seek(0)
+                return self._execute(args, stream, env)
         status, out, err, command = self._raw(args, stdin, env)
         for _ in range(MOST_LOCKS):
             if status == 0 or not self._unlocked(err):
@@ -182,11 +190,13 @@ class Repo:
 
     def resolve_all(self, *revisions: str) -> list[str | None]:
         """The object ids that revisions name, each or `None`, from one process."""
-        with tempfile.TemporaryFile() as names:
-            names.write("".join(f"{revision}\n" for revision in revisions).encode())
-            names.seek(0)
-            found = self.run("cat-file", "--batch-check=%(objectname)", stdin=names)
+        names = "".join(f"{revision}\n" for revision in revisions)
+        found = self.run("cat-file", "--batch-check=%(objectname)", stdin=names)
         return [None if " " in line else line for line in found.split("\n")]
+
+    def has_all(self, ids: Sequence[str]) -> bool:
+        """Whether every one of some objects is here; of none, yes."""
+        return not ids or None not in self.resolve_all(*ids)
 
     def entries(self, tree: str, paths: Sequence[str] = ()) -> dict[str, Entry]:
         """The files of a tree, by path: all of them, or those of the given paths that are there."""
@@ -226,10 +236,8 @@ class Repo:
     def diffs(self, commits: Sequence[str]) -> list[str]:
         """The diffs of commits against their parents, from one process."""
         options = ["-p", "-r", "--binary", "--full-index", "--find-renames", "--always"]
-        with tempfile.TemporaryFile() as stream:
-            stream.write("".join(f"{commit}\n" for commit in commits).encode())
-            stream.seek(0)
-            out = self._execute(["diff-tree", "--stdin", *options], stream, None)
+        names = "".join(f"{commit}\n" for commit in commits)
+        out = self._execute(["diff-tree", "--stdin", *options], names, None)
         text = out.decode("utf-8", "surrogateescape")
         starts = [text.index(f"{commit}\n") for commit in commits]
         ends = [*starts[1:], len(text)]
@@ -324,10 +332,7 @@ class Repo:
         words = "".join(
             f"update {ref} {oid}\n" if oid else f"delete {ref}\n" for ref, oid in refs.items()
         )
-        with tempfile.TemporaryFile() as stream:
-            stream.write(f"start\n{words}prepare\ncommit\n".encode())
-            stream.seek(0)
-            self.run("update-ref", "--stdin", stdin=stream)
+        self.run("update-ref", "--stdin", stdin=f"start\n{words}prepare\ncommit\n")
 
     # -- remotes and work trees ----------------------------------------------------------------
 
@@ -343,12 +348,9 @@ class Repo:
 
     def commit_all(self, message: str) -> None:
         """Commit the work tree as it stands, untracked files too, even when nothing changed."""
-        with tempfile.TemporaryFile() as stream:
-            stream.write(message.encode())
-            stream.seek(0)
-            self.run("add", "--all")
-            words = ("commit", "--quiet", "--allow-empty", "--no-verify", "--file=-")
-            self.run(*words, stdin=stream, env=_author())
+        self.run("add", "--all")
+        words = ("commit", "--quiet", "--allow-empty", "--no-verify", "--file=-")
+        self.run(*words, stdin=message, env=_author())
 
     def work_tree(self) -> str:
         """Write the work tree as it stands as a tree, untracked files too; the index stays as it is."""
@@ -384,12 +386,8 @@ class Index:
 
     def add(self, entries: Iterable[Entry]) -> None:
         """Put files into the index by mode and blob."""
-        with tempfile.TemporaryFile() as stream:
-            for entry in entries:
-                line = f"{entry.mode} {entry.blob}\t{entry.path}\0"
-                stream.write(line.encode("utf-8", "surrogateescape"))
-            stream.seek(0)
-            self._repo.run("update-index", "-z", "--index-info", stdin=stream, env=self._env)
+        lines = "".join(f"{entry.mode} {entry.blob}\t{entry.path}\0" for entry in entries)
+        self._repo.run("update-index", "-z", "--index-info", stdin=lines, env=self._env)
 
     def apply(self, diff: str, *, context: int | None = None) -> None:
         """Apply a diff, all of it or none; `context` lets hunks match on that many lines around.
@@ -397,12 +395,8 @@ class Index:
         Raises `GitError` with git's reason.
         """
         lines = [] if context is None else [f"-C{context}"]
-        with tempfile.TemporaryFile() as stream:
-            stream.write(diff.encode("utf-8", "surrogateescape"))
-            stream.seek(0)
-            self._repo.run(
-                "apply", "--cached", "--whitespace=nowarn", *lines, "-", stdin=stream, env=self._env
-            )
+        words = ("apply", "--cached", "--whitespace=nowarn", *lines, "-")
+        self._repo.run(*words, stdin=diff, env=self._env)
 
     def tree(self) -> str:
         """Write the index as a tree; returns its id."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -90,10 +89,7 @@ def _taken_back(repo: Repo, oid: str, ids: dict[str, str]) -> bool:
 
 def _patch_ids(repo: Repo, text: str) -> dict[str, str]:
     """Commits by patch-id, the first that has it, in the order of the log."""
-    with tempfile.TemporaryFile() as stream:
-        stream.write(f"{text}\n".encode("utf-8", "surrogateescape"))
-        stream.seek(0)
-        lines = repo.run("patch-id", "--stable", stdin=stream).splitlines()
+    lines = repo.run("patch-id", "--stable", stdin=f"{text}\n").splitlines()
     found: dict[str, str] = {}
     for patch, oid in (line.split(" ", 1) for line in lines):
         found.setdefault(patch, oid)

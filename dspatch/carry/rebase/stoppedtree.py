@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,11 +34,8 @@ def lay(tree: Path, marked: Mapping[str, Change], conflicts: Sequence[Sides]) ->
     clean = sorted(set(marked) - unresolved)
     if clean:
         repo.run("add", "-A", "-f", "--", *(f":(literal){path}" for path in clean))
-    lines = [line for sides in conflicts for line in _index_lines(sides)]
-    with tempfile.TemporaryFile() as stream:
-        stream.write("".join(lines).encode("utf-8", "surrogateescape"))
-        stream.seek(0)
-        repo.run("update-index", "-z", "--index-info", stdin=stream)
+    lines = "".join(line for sides in conflicts for line in _index_lines(sides))
+    repo.run("update-index", "-z", "--index-info", stdin=lines)
 
 
 def resolution(tree: Path, base: str, labels: Collection[str]) -> str:
