@@ -74,10 +74,17 @@ def work(wanted: Wanted, skipped: Collection[str], console: Console) -> Work:
         new = _side(patches, resolved, new_checkout, wanted)
         span = explaining.upstream_history(wanted, console)
         step(f"the series on {wanted.onto}")
-        with new_checkout.repo.reading():
+        with old_checkout.repo.reading(), new_checkout.repo.reading():
             carried = rebase.carry(old, new, skipped=skipped, span=span)
+            drift = _drift(new, carried)
     return Work(
-        wanted=wanted, resolved=resolved, old=old, new=new, carried=tuple(carried), span=span
+        wanted=wanted,
+        resolved=resolved,
+        old=old,
+        new=new,
+        carried=tuple(carried),
+        span=span,
+        drift=drift,
     )
 
 
