@@ -62,6 +62,10 @@ class PatchedTree:
     plan: tuple[Planned, ...]
     patches: tuple[AppliedPatch, ...]
 
+    def applied(self, name: str) -> AppliedPatch | None:
+        """A patch of that name, where it was applied."""
+        return next((patch for patch in self.patches if patch.name == name), None)
+
     def diff(self, patch: AppliedPatch) -> str:
         """What one patch changed, as a diff that `git apply` takes."""
         return self.checkout.repo.diff(f"{patch.commit}^", patch.commit)

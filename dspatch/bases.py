@@ -30,18 +30,17 @@ class Bases:
 
         Raises `PatchConflictError` when that release cannot be had.
         """
-        pristine = self._pristine(form, repo)
-        if pristine is None or _known(form, repo):
-            return _known(form, repo)
-        self._apply_those_before(patch, pristine)
+        pristine = self._pristine(form)
+        if pristine is not None and not _known(form, repo):
+            self._apply_those_before(patch, pristine)
         return _known(form, repo)
 
     def paths(self, form: Form, repo: Repo) -> Collection[str]:
         """The paths of the tree that a form was made on; none when it cannot be had."""
-        pristine = self._pristine(form, repo)
+        pristine = self._pristine(form)
         return repo.entries(pristine.tree).keys() if pristine else ()
 
-    def _pristine(self, form: Form, repo: Repo) -> Checkout | None:
+    def _pristine(self, form: Form) -> Checkout | None:
         if len(form.made_on) == 40:
             return None  # a commit of somebody's: its blobs are in the cache or nowhere
         try:
@@ -64,4 +63,4 @@ class Bases:
 
 def _known(form: Form, repo: Repo) -> bool:
     ids = [part.old_blob for part in diffs.read(form.diff) if part.old_path and part.old_blob]
-    return not ids or None not in repo.resolve_all(*ids)
+    return repo.has_all(ids)

@@ -110,6 +110,11 @@ def git_ref(url: str, revision: str) -> str:
     return f"refs/pristine/git/{key}/{_ref_part(revision)}"
 
 
+def archive_ref(source: Source) -> str:
+    """Where the cache keeps the tree of a pinned archive."""
+    return f"refs/pristine/{source.kind}/{source.sha256}"
+
+
 def _kind(pin: Pin, source: SourceKind, repo: str | None, revision: str | None) -> str:
     if source != "auto":
         return source
@@ -136,7 +141,7 @@ def _source(pin: Pin, kind: str) -> Source:
 
 
 def _from_archive(pin: Pin, bare: git.Repo, source: Source, progress: Progress | None) -> Checkout:
-    ref = f"refs/pristine/{source.kind}/{source.sha256}"
+    ref = archive_ref(source)
     kept = _kept(bare, ref)
     if kept is None:
         from dspatch.index import download

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dspatch import diffhead, difflines
-from dspatch.diffhead import NO_FILE, unquoted
 from dspatch.difflines import HunkLines, Part
 from dspatch.errors import DiffFormatError
-
-__all__ = ["NO_FILE", "FileDiff", "Hunk", "read", "statistics", "unquoted"]
 
 
 @dataclass(frozen=True, kw_only=True)

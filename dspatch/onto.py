@@ -176,7 +176,8 @@ def from_form(patch: Patch, form: Form, files: Files, place: Place) -> Outcome:
     def settle() -> Outcome | None:
         return already.outcome(place.repo, diff, files, place.search)
 
-    if already.inserts_again(parts, files) and (there := settle()):
+    looked = already.inserts_again(parts, files)
+    if looked and (there := settle()):
         return there
     try:
         return threeway.apply_diff(
@@ -191,13 +192,14 @@ def from_form(patch: Patch, form: Form, files: Files, place: Place) -> Outcome:
                 ours=f"{place.engine} {place.revision or place.rev}",
                 theirs=patch.name,
             ),
-            settle=settle,
+            settle=(lambda: None) if looked else settle,
         )
     except MergeConflictError as error:
         # By now git may hold the files that the form was made on, and code can be compared.
-        if (there := settle()) is not None:
+        verdict = already.judge(place.repo, diff, files, place.search)
+        if (there := already.settled(place.repo, diff, files, verdict)) is not None:
             return there
-        raise already.told(error, already.judge(place.repo, diff, files, place.search)) from None
+        raise already.told(error, verdict) from None
 
 
 def _from_forms(patch: Patch, files: Files, place: Place) -> Outcome:

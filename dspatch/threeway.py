@@ -202,7 +202,7 @@ def _bases(parts: Sequence[FileDiff]) -> list[str]:
 
 def _bases_known(repo: Repo, parts: Sequence[FileDiff]) -> bool:
     ids = _bases(parts)
-    return all(ids) and (not ids or None not in repo.resolve_all(*ids))
+    return all(ids) and repo.has_all(ids)
 
 
 def _lacking(repo: Repo, parts: Sequence[FileDiff]) -> list[Conflict]:

@@ -18,6 +18,7 @@ from dspatch.console import Console
 from dspatch.diffs import FileDiff
 from dspatch.errors import DspatchError, PatchConflictError
 from dspatch.git import Repo
+from dspatch.treefiles import Files
 
 
 def explained(
@@ -29,7 +30,15 @@ def explained(
     """
     if not any(one.status == "conflict" for one in carried):
         return tuple(carried)
+    with new.checkout.repo.reading():
+        return _explained(carried, old, new, span, console)
+
+
+def _explained(
+    carried: Sequence[Carried], old: PatchedTree, new: Side, span: Span | None, console: Console
+) -> tuple[Carried, ...]:
     repo = new.checkout.repo
+    pristine = treefiles.of_tree(repo, old.checkout.tree)
     try:
         with (
             between.between(
@@ -38,10 +47,10 @@ def explained(
             console.working("looking for the release that changed the lines"),
         ):
             walked = _Walked(releases)
-            return tuple(_one(one, old, new, walked, span) for one in carried)
+            return tuple(_one(one, old, pristine, new, walked, span) for one in carried)
     except DspatchError as error:
         console.note(f"the releases between cannot be read: {error.what}")
-        return tuple(_one(one, old, new, (), span) for one in carried)
+        return tuple(_one(one, old, pristine, new, (), span) for one in carried)
 
 
 def upstream_history(wanted: Wanted, console: Console) -> Span | None:
@@ -81,35 +90,44 @@ class _Walked:
 
 
 def _one(
-    one: Carried, old: PatchedTree, new: Side, releases: Iterable[Release], span: Span | None
+    one: Carried,
+    old: PatchedTree,
+    pristine: Files,
+    new: Side,
+    releases: Iterable[Release],
+    span: Span | None,
 ) -> Carried:
     if one.status != "conflict":
         return one
-    return replace(one, reasons=_reasons(one, old, new, releases, span))
+    return replace(one, reasons=_reasons(one, old, pristine, new, releases, span))
 
 
 def _reasons(
-    one: Carried, old: PatchedTree, new: Side, releases: Iterable[Release], span: Span | None
+    one: Carried,
+    old: PatchedTree,
+    pristine: Files,
+    new: Side,
+    releases: Iterable[Release],
+    span: Span | None,
 ) -> tuple[Reason, ...]:
-    commit = next((each.commit for each in old.patches if each.name == one.patch.name), None)
-    if commit is None or one.before is None:
+    applied = old.applied(one.patch.name)
+    if applied is None or one.before is None:
         return ()
     repo = new.checkout.repo
-    tree = new.checkout.tree
     context = Context(
         trees=Trees(
-            old=treefiles.of_tree(repo, f"{commit}^"),
+            old=treefiles.of_tree(repo, f"{applied.commit}^"),
             new=one.before,
-            search=lambda word: repo.grep(tree, word, "*.py"),
+            search=new.place.search,
         ),
-        pristine=treefiles.of_tree(repo, old.checkout.tree),
+        pristine=pristine,
         old_rev=old.checkout.rev,
         new_rev=new.rev,
         releases=releases,
         history=span,
         merges=lambda file, read: _merges(repo, file, read),
     )
-    return explain.explain(repo.diff(f"{commit}^", commit), context)
+    return explain.explain(old.diff(applied), context)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +153,7 @@ class _OneFile:
 def _merges(repo: Repo, file: FileDiff, read: Read) -> bool:
     """Whether git merges a file's diff onto what a release has of that file."""
     path = file.old_path or file.path
-    files = treefiles.Files(source=_OneFile(path=path, data=read(path)))
+    files = Files(source=_OneFile(path=path, data=read(path)))
     if not threeway.obstacles([file], files):
         return True
     try:

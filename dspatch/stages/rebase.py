@@ -148,9 +148,7 @@ def _go_on(job: Job, state: State, console: Console) -> Rebased:
         )
     work = rebasework.work(state.wanted, state.skipped, console)
     stop = work.first_conflict()
-    carried = work.carried
-    if any(one.status == "conflict" for one in carried):
-        carried = explaining.explained(carried, work.old, work.new, work.span, console)
+    carried = explaining.explained(work.carried, work.old, work.new, work.span, console)
     if stop is not None:
         rebaseturn.stop(job, state, work, stop)
         stop = next(one for one in carried if one.patch.name == stop.patch.name)

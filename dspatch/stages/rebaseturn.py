@@ -131,7 +131,9 @@ def _sides(work: Work, stop: Carried, head: str) -> list[Sides]:
     if not stop.textual.unresolved:
         return []
     repo = work.new.checkout.repo
-    commit = next(each.commit for each in work.old.patches if each.name == stop.patch.name)
+    applied = work.old.applied(stop.patch.name)
+    assert applied is not None, stop.patch.name
+    commit = applied.commit
     base, theirs, ours = (repo.entries(rev) for rev in (f"{commit}^", commit, head))
     return [
         Sides(path=path, base=base.get(path), ours=ours.get(path), theirs=theirs.get(path))

@@ -59,7 +59,7 @@ def _can_be_had(engine: str, pinned: Sequence[str], form: Form, blobs: list[str]
     if any(pins.lookup.same(rev, form.made_on) for rev in pinned):
         return True
     with cache_of(engine) as repo:
-        return not blobs or None not in repo.resolve_all(*blobs)
+        return repo.has_all(blobs)
 
 
 def _fault(rule: str, patch: Patch, form: Form, what: str, next: str) -> Fault:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
@@ -14,10 +14,12 @@ from dspatch.carry.rebase.explain import Release
 from dspatch.carry.remote import releases
 from dspatch.carry.remote.ranges import Traffic
 from dspatch.carry.remote.releasefiles import ReleaseFiles
+from dspatch.checkout import archive_ref
 from dspatch.errors import DspatchError
 from dspatch.git import Repo
 from dspatch.pins import lookup
 from dspatch.pins.engines import engine as facts_of
+from dspatch.pins.types import Pin
 
 if TYPE_CHECKING:
     from unearth.fetchers import PyPIClient
@@ -48,18 +50,18 @@ def _opened(
     except InvalidVersion:
         return
     try:
-        published = releases.published(engine).releases
+        published, pinned = releases.published(engine).releases, pins.pinned(engine)
         for release in published:
             if low < Version(release.version) < high:
-                yield _cached(engine, release, repo) or _remote(engine, release, client)
+                yield _cached(pinned, release, repo) or _remote(engine, release, client)
     except DspatchError as error:
         note(f"not every release between {old} and {new} could be asked: {error.what}")
 
 
-def _cached(engine: str, release: releases.Release, repo: Repo) -> Release | None:
+def _cached(pinned: Sequence[Pin], release: releases.Release, repo: Repo) -> Release | None:
     """A release whose pristine tree the cache holds."""
-    pin = next((p for p in pins.pinned(engine) if lookup.same(p.rev, release.version)), None)
-    refs = [f"refs/pristine/{s.kind}/{s.sha256}^{{tree}}" for s in pin.sources] if pin else []
+    pin = next((p for p in pinned if lookup.same(p.rev, release.version)), None)
+    refs = [f"{archive_ref(source)}^{{tree}}" for source in pin.sources] if pin else []
     for tree in repo.resolve_all(*refs) if refs else []:
         if tree:
             return Release(rev=release.rev, read=treefiles.of_tree(repo, tree).read)

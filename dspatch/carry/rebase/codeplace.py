@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 
-from dspatch import astfind, syntax
+from dspatch import astfind
 from dspatch.carry.upstreamed import hunkfind
 from dspatch.carry.upstreamed.parts import Readable, Search
 from dspatch.diffs import Hunk
@@ -45,7 +45,7 @@ def changed_lines(before: Sequence[str], lines: Sequence[str]) -> list[str]:
 def symbol_at(data: bytes | None, hunk: Hunk) -> str | None:
     """The innermost class, function or table around a hunk's first change."""
     try:
-        tree = syntax.parse(data or b"")
+        tree = astfind.parsed(data or b"")
     except (SyntaxError, ValueError):
         return None
     line = hunk.old_start + min(hunkfind.leading(hunk), max(hunk.old_count - 1, 0))
@@ -77,7 +77,7 @@ def _candidates(symbol: str, path: str, trees: Trees) -> Iterable[str]:
 
 def _has(data: bytes | None, symbol: str) -> bool:
     try:
-        return astfind.symbol(syntax.parse(data or b""), symbol) is not None
+        return astfind.symbol(astfind.parsed(data or b""), symbol) is not None
     except (SyntaxError, ValueError):
         return False
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from dspatch import astfind, syntax
+from dspatch import astfind
 
 Kind = Literal["text", "import", "symbol", "indirect"]
 
@@ -163,7 +163,7 @@ def _uses(source: bytes | None) -> tuple[frozenset[tuple[str, str]], frozenset[s
 
 def _parsed(source: bytes | None) -> ast.Module | None:
     try:
-        return syntax.parse(source) if source is not None else None
+        return astfind.parsed(source) if source is not None else None
     except (SyntaxError, ValueError):
         return None
 

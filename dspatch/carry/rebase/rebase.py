@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import unified_diff
+from functools import cache
 
 from dspatch import diffs, onto, threeway
 from dspatch.apply import PatchedTree
@@ -14,6 +15,7 @@ from dspatch.carry.rebase.depends import Dependent
 from dspatch.carry.rebase.history import Commit, Span, same_change
 from dspatch.carry.rebase.steps import Steps
 from dspatch.carry.upstreamed import already
+from dspatch.carry.upstreamed.upstreamed import Verdict
 from dspatch.checkout import Checkout
 from dspatch.errors import DspatchError
 from dspatch.onto import Place
@@ -40,7 +42,7 @@ def carry(
             failed.add(one.patch.name)
             found = steps.dependents(one.patch.name)
             waiting = {each.name: each for each in found} | waiting
-            one = _with_dependents(one, found)
+            one = replace(one, dependents=found)
         elif one.outcome is not None and one.status == "applies":
             files = files.with_changes(one.outcome.changes)
         done.append(one)
@@ -73,10 +75,11 @@ def _carried(
     if patch.name in waiting:
         why = f"rests on {waiting[patch.name].on}: {waiting[patch.name].detail}"
         return Carried(patch=patch, status="waits", why=why)
-    textual = _textual(patch, old, new, files)
+    diff = _diff(patch, old)
+    textual = _textual(patch, diff, old, new, files)
     semantic = _semantic(patch, files, new.place)
-    applied = _as_applied(patch, textual, semantic, files, old, new)
-    commit = _made_upstream(patch, old, span)
+    applied = _as_applied(patch, diff, textual, semantic, files, new)
+    commit = _made_upstream(diff, span)
     if commit is not None:
         return Carried(
             patch=patch,
@@ -90,8 +93,7 @@ def _carried(
     return _chosen(patch, textual, semantic, applied, files)
 
 
-def _made_upstream(patch: Patch, old: PatchedTree, span: Span | None) -> Commit | None:
-    diff = _diff(patch, old) if span is not None else None
+def _made_upstream(diff: str | None, span: Span | None) -> Commit | None:
     if span is None or diff is None:
         return None
     paths = sorted({path for file in diffs.read(diff) for path in file.paths})
@@ -100,8 +102,8 @@ def _made_upstream(patch: Patch, old: PatchedTree, span: Span | None) -> Commit 
 
 def _diff(patch: Patch, old: PatchedTree) -> str | None:
     """The patch's diff as it was on the old revision, `None` where it was not applied."""
-    commit = next((each.commit for each in old.patches if each.name == patch.name), None)
-    return old.checkout.repo.diff(f"{commit}^", commit) if commit else None
+    applied = old.applied(patch.name)
+    return old.diff(applied) if applied else None
 
 
 def _seen_upstream(patch: Patch, old: PatchedTree, files: Files) -> str:
@@ -110,29 +112,33 @@ def _seen_upstream(patch: Patch, old: PatchedTree, files: Files) -> str:
     return already.judge(old.checkout.repo, diff, files).why if diff else ""
 
 
-def _textual(patch: Patch, old: PatchedTree, new: Side, files: Files) -> Tried:
+def _textual(patch: Patch, diff: str | None, old: PatchedTree, new: Side, files: Files) -> Tried:
     """The patch's diff as it was on the old revision, onto the new one by git's own merge."""
-    diff = _diff(patch, old)
     if diff is None:
         return Tried()
     repo = new.place.repo
+
+    @cache
+    def verdict() -> Verdict:
+        return already.judge(repo, diff, files, new.place.search)
+
     try:
         outcome = threeway.apply_diff(
             repo,
             diff,
             files,
             base_paths=lambda: repo.entries(old.checkout.tree).keys(),
-            labels=labels(patch, old.checkout, new),
-            settle=lambda: already.outcome(repo, diff, files, new.place.search),
+            labels=_labels(patch, old.checkout, new),
+            settle=lambda: already.settled(repo, diff, files, verdict()),
         )
     except DspatchError as error:
         if isinstance(error, MergeConflictError):
-            error = already.told(error, already.judge(repo, diff, files, new.place.search))
+            error = already.told(error, verdict())
         return Tried(error=error)
     return Tried(outcome=outcome)
 
 
-def labels(patch: Patch, old: Checkout, new: Side) -> Labels:
+def _labels(patch: Patch, old: Checkout, new: Side) -> Labels:
     """What conflict markers call the sides of a patch."""
     return Labels(base=f"{old.engine} {old.rev}", ours=f"{old.engine} {new.rev}", theirs=patch.name)
 
@@ -147,13 +153,13 @@ def _semantic(patch: Patch, files: Files, place: Place) -> Tried:
 
 
 def _as_applied(
-    patch: Patch, textual: Tried, semantic: Tried, files: Files, old: PatchedTree, new: Side
+    patch: Patch, diff: str | None, textual: Tried, semantic: Tried, files: Files, new: Side
 ) -> Tried:
     """What `apply` comes to: the form of this very revision, else the edits, else the nearest form."""
     recorded = onto.recorded_form(patch, new.place) is not None
     if not recorded and (semantic.outcome or not patch.forms):
         return semantic
-    if not recorded and not patch.renders and _nearest(patch, new) == _diff(patch, old):
+    if not recorded and not patch.renders and _nearest(patch, new) == diff:
         return textual
     try:
         return Tried(outcome=onto.change_of(patch, files, new.place))
@@ -186,10 +192,6 @@ def _chosen(patch: Patch, textual: Tried, semantic: Tried, applied: Tried, files
         record=applied.outcome is None,
         before=files,
     )
-
-
-def _with_dependents(one: Carried, found: Sequence[Dependent]) -> Carried:
-    return replace(one, dependents=tuple(found))
 
 
 # -- both ways compared ---------------------------------------------------------------------------

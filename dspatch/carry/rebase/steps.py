@@ -23,8 +23,7 @@ class Steps:
     def dependents(self, name: str) -> tuple[Dependent, ...]:
         """The patches that rest on one."""
         if self._steps is None:
-            with self._old.checkout.repo.reading():
-                self._steps = list(of_tree(self._old))
+            self._steps = list(of_tree(self._old))
         return depends.dependents(name, self._steps, self._without)
 
     def _without(self, names: Collection[str]) -> dict[str, str]:

@@ -20,7 +20,11 @@ def outcome(repo: Repo, diff: str, files: Files, search: Search | None = None) -
 
     Of one that is there in part the rest must apply strictly.
     """
-    verdict = judge(repo, diff, files, search)
+    return settled(repo, diff, files, judge(repo, diff, files, search))
+
+
+def settled(repo: Repo, diff: str, files: Files, verdict: Verdict) -> Outcome | None:
+    """The outcome that a verdict on a diff comes to, as `outcome` gives it."""
     if verdict.whole:
         return Outcome(how="upstream", changes={}, note=verdict.why)
     if not verdict.partly:
@@ -71,13 +75,13 @@ def _change(repo: Repo, diff: str) -> Change:
     usable = [part for part in parts if part.old_path is None or part.old_path in known]
     if not usable:
         return upstreamed.of_diff(diff)
+    before = {
+        path: Entry(path=path, mode=part.old_mode or PLAIN, blob=known[path])
+        for part in usable
+        if (path := part.old_path)
+    }
     with repo.scratch_index() as index:
-        index.add(
-            Entry(path=part.old_path, mode=part.old_mode or PLAIN, blob=known[part.old_path])
-            for part in usable
-            if part.old_path
-        )
-        before = index.entries()
+        index.add(before.values())
         try:
             index.apply("".join(part.text for part in usable))
         except GitError:

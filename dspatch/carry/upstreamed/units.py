@@ -45,11 +45,6 @@ class Changed:
     set: tuple[Unit, ...]
     removed: tuple[Unit, ...]
 
-    @property
-    def all(self) -> tuple[Unit, ...]:
-        """Both kinds."""
-        return (*self.set, *self.removed)
-
 
 def of(source: bytes | None) -> Units | None:
     """The units of a source by name; `None` for one that is no Python, none for a file not there."""

@@ -12,7 +12,7 @@ from dspatch.carry.upstreamed.bytext import by_text
 from dspatch.carry.upstreamed.parts import Change, Part, Readable, Search
 from dspatch.diffs import FileDiff
 
-Tier = Literal["patch-id", "reverse-applies", "hunks", "symbols"]
+Tier = Literal["reverse-applies", "hunks", "symbols"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,6 @@ class Verdict:
 
     tier: Tier | None
     parts: tuple[Part, ...]
-    detail: str = ""
 
     @property
     def there(self) -> tuple[Part, ...]:
@@ -52,12 +51,11 @@ class Verdict:
         more = f"; and {len(self.there) - 4} more" if len(self.there) > 4 else ""
         count = f"{len(self.there)} of {len(self.parts)} hunks upstream"
         head = {
-            "patch-id": self.detail,
             "reverse-applies": f"it reverse-applies, {count}",
             "hunks": count,
             "symbols": f"equal code, {count}",
         }[self.tier]
-        return head if self.tier == "patch-id" else f"{head}: {seen}{more}"
+        return f"{head}: {seen}{more}"
 
 
 def of_diff(diff: str) -> Change:
