@@ -82,6 +82,13 @@ class OpenWheel:
         """Whether a member lies outside the `.dist-info` and `.data` folders."""
         return path.partition("/")[0] != self.dist_info and not in_data(path)
 
+    def renamed(self, path: str, own: str) -> str:
+        """A member's name in a wheel whose `.dist-info` and `.data` begin with `own`, as `mini-1.0`."""
+        top, slash, rest = path.partition("/")
+        if self.importable(path):
+            return path
+        return f"{own}.{top.rpartition('.')[2]}{slash}{rest}"
+
     def read_info(self, filename: str) -> bytes:
         """The bytes of a file in `.dist-info`; raises `WheelError` when it is missing."""
         info = self.infos.get(f"{self.dist_info}/{filename}")

@@ -42,19 +42,23 @@ def identity(wheel: OpenWheel) -> Iterator[Fault]:
     folder = stem(wheel.name.project, str(wheel.name.version)) + ".dist-info"
     if wheel.dist_info != folder:
         yield Fault(member=wheel.path.name, expected=folder, got=wheel.dist_info)
-    metadata = headers(wheel, "METADATA")
-    member = f"{wheel.dist_info}/METADATA"
-    name = str(metadata["Name"])
-    if canonicalize_name(name) != canonicalize_name(wheel.name.project):
-        yield Fault(member=member, expected=f"Name: {wheel.name.project}", got=name)
-    if _version(str(metadata["Version"])) != wheel.name.version:
-        expected = f"Version: {wheel.name.version}"
-        yield Fault(member=member, expected=expected, got=str(metadata["Version"]))
+    yield from stated(wheel)
     tags = set(headers(wheel, "WHEEL").get_all("Tag", []))
     named = {str(tag) for tag in wheel.name.tags}
     if tags != named:
         member = f"{wheel.dist_info}/WHEEL"
         yield Fault(member=member, expected=listed(named), got=listed(tags))
+
+
+def stated(wheel: Members) -> Iterator[Fault]:
+    """METADATA states the name and the version that the file or the `.dist-info` folder is named by."""
+    metadata = headers(wheel, "METADATA")
+    member = f"{wheel.dist_info}/METADATA"
+    name, version = str(metadata["Name"]), str(metadata["Version"])
+    if canonicalize_name(name) != canonicalize_name(wheel.name.project):
+        yield Fault(member=member, expected=f"Name: {wheel.name.project}", got=name)
+    if _version(version) != wheel.name.version:
+        yield Fault(member=member, expected=f"Version: {wheel.name.version}", got=version)
 
 
 def requirements(wheel: Members) -> Iterator[Fault]:

@@ -10,7 +10,7 @@ from typing import Never
 from dspatch.errors import WheelError
 from dspatch.wheel.base import OpenWheel
 from dspatch.wheel.difference import same_as
-from dspatch.wheel.identity import identity_members, renamed
+from dspatch.wheel.identity import identity_members
 from dspatch.wheel.names import stem
 from dspatch.wheel.native import diff_paths
 from dspatch.wheel.plan import Change, Difference, MemberChange, OverlayPlan, Rewrite
@@ -44,7 +44,8 @@ def decide(plan: OverlayPlan, base: OpenWheel, differences: tuple[Difference, ..
     identity, rewrites = identity_members(plan, base, written)
     written |= identity
     kinds |= dict.fromkeys(identity, "identity")
-    names = {renamed(plan, base, path): path for path in base.infos}
+    own = stem(plan.name, plan.version)
+    names = {base.renamed(path, own): path for path in base.infos}
     removed = {path for path, kind in kinds.items() if kind == "removed"}
     kept = {
         new: old
@@ -52,7 +53,7 @@ def decide(plan: OverlayPlan, base: OpenWheel, differences: tuple[Difference, ..
         if new not in written and old not in removed and old != f"{base.dist_info}/RECORD"
     }
     return Contents(
-        dist_info=f"{stem(plan.name, plan.version)}.dist-info",
+        dist_info=f"{own}.dist-info",
         kept=kept,
         written=written,
         changes=tuple(_described(plan, base, kinds, written)),

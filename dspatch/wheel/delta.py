@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,13 +10,13 @@ from typing import Any
 
 from dspatch import __version__
 from dspatch.errors import DeltaError
-from dspatch.files import disk_full_explained, sha256
+from dspatch.files import sha256
 from dspatch.wheel import deltaedits
 from dspatch.wheel.applier import manifest
 from dspatch.wheel.applier import record as installed_record
 from dspatch.wheel.base import OpenWheel, in_data, open_wheel
 from dspatch.wheel.pedigree import stated_pedigree
-from dspatch.wheel.rawzip import write_member
+from dspatch.wheel.rawzip import whole_zip, write_member
 
 APPLIER = Path(manifest.__file__).parent
 FOLDER = "dspatch_delta"
@@ -119,19 +117,14 @@ def _recipe(
 
 def _identity(overlay: OpenWheel) -> set[str]:
     """The files that state name, version and build: those that the bill of materials calls so."""
-    names = {path: neutral for neutral, path in _neutral(overlay).items()}
     changes = stated_pedigree(overlay).changes.values()
-    return {names[c.path] for c in changes if c.change == "identity" and c.path in names}
+    stated = {change.path for change in changes if change.change == "identity"}
+    return {overlay.renamed(path, "") for path in stated & overlay.infos.keys()}
 
 
 def _neutral(wheel: OpenWheel) -> dict[str, str]:
     """Members by a name that does not depend on the version: `.dist-info/METADATA`."""
-    found = {}
-    for path in wheel.infos:
-        top, slash, rest = path.partition("/")
-        key = path if wheel.importable(path) else f".{top.rpartition('.')[2]}{slash}{rest}"
-        found[key] = path
-    return found
+    return {wheel.renamed(path, ""): path for path in wheel.infos}
 
 
 def _side(wheel: OpenWheel) -> dict[str, str]:
@@ -150,16 +143,6 @@ def _side(wheel: OpenWheel) -> dict[str, str]:
 def _write(path: Path, members: Mapping[str, bytes], epoch: int) -> None:
     applier = {f"{FOLDER}/{each.name}": each.read_bytes() for each in APPLIER.glob("*.py")}
     whole = {"__main__.py": _MAIN.encode(), **applier, **members}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        disk_full_explained(path.parent),
-        tempfile.TemporaryDirectory(prefix=".delta-", dir=path.parent) as folder,
-    ):
-        partial = Path(folder) / path.name
-        with partial.open("wb") as stream:
-            stream.write(_SHEBANG)
-            with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as target:
-                for name in sorted(whole):
-                    write_member(target, name, whole[name], epoch=epoch, mode=0o644)
-        partial.chmod(0o755)
-        partial.replace(path)
+    with whole_zip(path, head=_SHEBANG, mode=0o755) as target:
+        for name in sorted(whole):
+            write_member(target, name, whole[name], epoch=epoch, mode=0o644)

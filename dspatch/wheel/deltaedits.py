@@ -10,7 +10,7 @@ Piece = list[int] | str
 
 
 def pieces(old: bytes, new: bytes) -> list[Piece]:
-    """What makes `new` out of `old`, line by line; `joined` is its inverse."""
+    """What makes `new` out of `old`, line by line; the applier's `Delta.made` is its inverse."""
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
     head = _same(before, after)
     tail = _same(before[head:][::-1], after[head:][::-1])
@@ -22,16 +22,6 @@ def pieces(old: bytes, new: bytes) -> list[Piece]:
         spans.append((i + head, (j if tag == "equal" else i) + head, k + head, end + head))
     spans.append((len(before) - tail, len(before), len(after) - tail, len(after)))
     return list(_merged(_pieces(spans, before, after)))
-
-
-def joined(made_of: list[Piece], old: bytes) -> bytes:
-    """The bytes that these pieces make out of `old`."""
-    return b"".join(
-        piece.encode("utf-8", "surrogateescape")
-        if isinstance(piece, str)
-        else old[piece[0] : piece[1]]
-        for piece in made_of
-    )
 
 
 def _pieces(

@@ -48,11 +48,3 @@ def _version_source(plan: OverlayPlan, base: OpenWheel, written: Mapping[str, by
             next="pin another base wheel for this revision",
         )
     return base.archive.read(plan.version_file)
-
-
-def renamed(plan: OverlayPlan, base: OpenWheel, path: str) -> str:
-    """A base member's name in the overlay, whose `.dist-info` and `.data` have its own name."""
-    top, slash, rest = path.partition("/")
-    if base.importable(path):
-        return path
-    return f"{stem(plan.name, plan.version)}.{top.rpartition('.')[2]}{slash}{rest}"

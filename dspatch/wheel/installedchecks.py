@@ -1,13 +1,10 @@
-"""The checks of an installed wheel that a packed one needs not: what lies in its folders, and its name."""
+"""The checks of an installed wheel that a packed one needs not: what lies in its folders."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
-
-from dspatch.wheel import checks, lineage
+from dspatch.wheel import lineage
 from dspatch.wheel.base import OpenWheel, in_data
 from dspatch.wheel.fault import Fault
 from dspatch.wheel.installed import Installed, named, recorded
@@ -40,21 +37,6 @@ def delta(wheel: Installed) -> Iterator[Fault]:
         yield Fault(
             member=member, expected="a finished delta", got="one that was stopped; run it again"
         )
-
-
-def identity(wheel: Installed) -> Iterator[Fault]:
-    """The `.dist-info` folder and METADATA state the same name and version."""
-    headers = checks.headers(wheel, "METADATA")
-    member = f"{wheel.dist_info}/METADATA"
-    name, stated = str(headers["Name"]), str(headers["Version"])
-    if canonicalize_name(name) != wheel.name.project:
-        yield Fault(member=member, expected=f"Name: {wheel.name.project}", got=name)
-    try:
-        same = Version(stated) == wheel.name.version
-    except InvalidVersion:
-        same = False
-    if not same:
-        yield Fault(member=member, expected=f"Version: {wheel.name.version}", got=stated)
 
 
 def unpatched(base: OpenWheel) -> Check:

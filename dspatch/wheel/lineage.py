@@ -43,7 +43,8 @@ def against(base: OpenWheel) -> Callable[[Members], Iterator[Fault]]:
             yield Fault(member=base.path.name, expected=known, got=digest)
         implied = {f"{wheel.dist_info}/{name}" for name in ("RECORD", SBOM_NAME)}
         implied |= wheel.generated
-        twins = {_renamed(base, wheel, path): path for path in _comparable(base, wheel)}
+        own = wheel.dist_info.removesuffix(".dist-info")
+        twins = {base.renamed(path, own): path for path in _comparable(base, wheel)}
         for path in sorted((wheel.infos.keys() | twins.keys() | stated.changes.keys()) - implied):
             change = stated.changes.get(path)
             expected = _EXPECTED[change.change if change else None]
@@ -96,13 +97,6 @@ def _same_contents(wheel: Members, path: str, base: OpenWheel, twin: str) -> boo
     if same_raw(wheel.archive, mine, base.archive, theirs):
         return True
     return measure(wheel.archive, mine) == measure(base.archive, theirs)
-
-
-def _renamed(base: OpenWheel, wheel: Members, path: str) -> str:
-    top, slash, rest = path.partition("/")
-    if base.importable(path):
-        return path
-    return f"{wheel.dist_info.removesuffix('.dist-info')}.{top.rpartition('.')[2]}{slash}{rest}"
 
 
 def _patch_faults(wheel: Members, stated: Pedigree) -> Iterator[Fault]:

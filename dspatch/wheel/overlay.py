@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
-from dspatch.files import disk_full_explained, sha256
+from dspatch.files import sha256
 from dspatch.wheel.base import OpenWheel, open_wheel
 from dspatch.wheel.contents import Contents, decide
 from dspatch.wheel.difference import accept, compare
 from dspatch.wheel.native import refuse_native
 from dspatch.wheel.plan import SBOM_NAME, Ancestor, Overlay, OverlayPlan
-from dspatch.wheel.rawzip import copy_member, write_member
+from dspatch.wheel.rawzip import copy_member, whole_zip, write_member
 from dspatch.wheel.record import Entry, entry_of, write_record
 from dspatch.wheel.sbom import sbom
 
@@ -34,7 +31,7 @@ def build_overlay(plan: OverlayPlan, dest: Path) -> Overlay:
         contents = decide(plan, base, differences)
         plan = replace(plan, ancestors=_with_base(plan, base))
         path = dest / base.name.renamed(plan.name, plan.version)
-        with _whole_or_not_at_all(path) as target:
+        with whole_zip(path) as target:
             _write(plan, base, contents, target)
         raw = [base.infos[old].compress_size for old in contents.kept.values()]
     return Overlay(
@@ -111,18 +108,3 @@ def _with_mode(info: zipfile.ZipInfo, executable: bool | None) -> zipfile.ZipInf
     info = copy(info)
     info.external_attr = (0o100755 if executable else 0o100644) << 16
     return info
-
-
-@contextmanager
-def _whole_or_not_at_all(path: Path) -> Iterator[zipfile.ZipFile]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        disk_full_explained(path.parent),
-        tempfile.TemporaryDirectory(prefix=".overlay-", dir=path.parent) as folder,
-    ):
-        partial = Path(folder) / path.name
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_STORED) as target:
-            yield target
-        # Not what the umask makes of it.
-        partial.chmod(0o644)
-        partial.replace(path)

@@ -1,13 +1,18 @@
-"""Copy members from zip to zip without touching their compressed bytes."""
+"""Write a zip whole or not at all, with members copied from another one as they are compressed."""
 
 from __future__ import annotations
 
+import tempfile
 import time
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
+from pathlib import Path
 from typing import IO
 
 from dspatch.errors import WheelError
+from dspatch.files import disk_full_explained
 
 CHUNK = 1 << 20
 _LOCAL_HEADER = 30
@@ -15,6 +20,24 @@ _DATA_DESCRIPTOR = 0x08
 _ENCRYPTED = 0x01
 # What a zip archive's clock starts with.
 _DOS_START = 315_532_800
+
+
+@contextmanager
+def whole_zip(path: Path, *, head: bytes = b"", mode: int = 0o644) -> Iterator[zipfile.ZipFile]:
+    """A zip to be filled inside this block, behind the bytes of `head`; it comes whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        disk_full_explained(path.parent),
+        tempfile.TemporaryDirectory(prefix=".zip-", dir=path.parent) as folder,
+    ):
+        partial = Path(folder) / path.name
+        with partial.open("wb") as stream:
+            stream.write(head)
+            with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as target:
+                yield target
+        # Not what the umask makes of it.
+        partial.chmod(mode)
+        partial.replace(path)
 
 
 def copy_member(

@@ -25,7 +25,7 @@ CHECKS: dict[str, Check] = {
 INSTALLED: dict[str, installedchecks.Check] = {
     "delta": installedchecks.delta,
     "record": installedchecks.record,
-    "identity": installedchecks.identity,
+    "identity": checks.stated,
     "requirements": checks.requirements,
     "version": checks.version,
     "pedigree": lineage.pedigree,

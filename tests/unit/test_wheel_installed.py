@@ -12,7 +12,7 @@ from dspatch.console import Console
 from dspatch.errors import ProcessError, WheelError, WheelVerifyError
 from dspatch.stages import verify as stage
 from dspatch.stages.verify import Subject
-from dspatch.wheel import installedchecks
+from dspatch.wheel import checks
 from dspatch.wheel.installed import Installed, named, open_installed
 from dspatch.wheel.overlay import build_overlay
 from dspatch.wheel.plan import SBOM_NAME
@@ -107,7 +107,7 @@ def test_a_planted_fault_is_named(bench: Bench, name: str) -> None:
 
 def test_a_renamed_folder_is_named(bench: Bench) -> None:
     (bench.site / INFO).rename(bench.site / "mini-9.0.dist-info")
-    found = list(installedchecks.identity(only(bench.site)))
+    found = list(checks.stated(only(bench.site)))
     assert [fault.member for fault in found] == ["mini-9.0.dist-info/METADATA"]
     assert len(faults(bench.site)) > 1
 
