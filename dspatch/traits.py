@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,28 @@ class Traits(Mapping[str, Value]):
         if "file" in question:
             results.append(_probe(question, self._read(question["file"])))
         return all(results)
+
+
+def inner(question: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The questions that one is directly made of, but for those of traits that it names."""
+    for key in ("any", "all", "first_of"):
+        yield from question.get(key, ())
+    if "not" in question:
+        yield question["not"]
+
+
+def rests_on(questions: Iterable[Mapping[str, Any]], known: Mapping[str, Trait]) -> set[str]:
+    """The traits that questions name, and those that these rest on."""
+    waiting = list(questions)
+    found: set[str] = set()
+    while waiting:
+        question = waiting.pop()
+        waiting += inner(question)
+        name = question.get("trait")
+        if name is not None and name not in found:
+            found.add(name)
+            waiting.append(known[name].question)
+    return found
 
 
 def load(path: Path) -> dict[str, Trait]:

@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 from dspatch import astfind, syntax
 from dspatch.audit import answer
 from dspatch.audit.answer import Answer, Evidence
-from dspatch.traits import Trait
+from dspatch.traits import Trait, inner, rests_on
 
 Traits = Mapping[str, Trait]
 BEYOND = "lies beyond what was read"
@@ -45,20 +45,13 @@ def ask(question: Mapping[str, Any], source: Asked, traits: Traits) -> Answer:
 
 def files(question: Mapping[str, Any], traits: Traits) -> Iterator[str]:
     """Every file that a question may look at."""
-    if "file" in question:
-        given = question["file"]
-        yield from [given] if isinstance(given, str) else given
-    for inner in _inner(question, traits):
-        yield from files(inner, traits)
-
-
-def _inner(question: Mapping[str, Any], traits: Traits) -> Iterator[Mapping[str, Any]]:
-    for key in ("any", "all", "first_of"):
-        yield from question.get(key, ())
-    if "not" in question:
-        yield question["not"]
-    if "trait" in question:
-        yield traits[question["trait"]].question
+    waiting = [question, *(traits[name].question for name in rests_on([question], traits))]
+    while waiting:
+        each = waiting.pop()
+        waiting += inner(each)
+        if "file" in each:
+            given = each["file"]
+            yield from [given] if isinstance(given, str) else given
 
 
 def _parts(question: Mapping[str, Any], source: Asked, traits: Traits) -> Iterator[Answer]:

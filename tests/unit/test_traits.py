@@ -90,3 +90,17 @@ def test_broken_toml_is_named_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(PatchFormatError) as error:
         read("[t]\nwhat = \n", tmp_path)
     assert "line 2" in error.value.why
+
+
+def test_what_a_question_rests_on_is_told_once_even_where_traits_name_each_other() -> None:
+    known = {
+        "a": traits.Trait(name="a", what="w", question={"all": [{"file": "p.py"}, {"trait": "b"}]}),
+        "b": traits.Trait(name="b", what="w", question={"not": {"trait": "a"}}),
+        "c": traits.Trait(
+            name="c", what="w", question={"first_of": [{"value": "x", "trait": "d"}]}
+        ),
+        "d": traits.Trait(name="d", what="w", question={"file": "d.py"}),
+    }
+    assert traits.rests_on([{"any": [{"trait": "a"}]}], known) == {"a", "b"}
+    assert traits.rests_on([{"trait": "a"}, {"trait": "c"}], known) == {"a", "b", "c", "d"}
+    assert traits.rests_on([{"file": "p.py"}], known) == set()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dspatch import diffs
+from dspatch import diffs, traits
 from dspatch.apply import CODE
 from dspatch.carry.uses import usesfile
 from dspatch.series import digest_of
@@ -36,7 +36,10 @@ class Keys:
         self._series = series
         self._variants = [f"{variant.name} {variant!r}" for variant in variants]
         self._touched = {patch.name: frozenset(_touched(patch)) for patch in series.patches}
-        self._digests = {patch.name: self._own_digest(patch) for patch in series.patches}
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        return {patch.name: self._own_digest(patch) for patch in self._series.patches}
 
     @cached_property
     def all(self) -> dict[str, str]:
@@ -51,14 +54,14 @@ class Keys:
     def stands_on(self, names: Iterable[str]) -> list[str]:
         """The patches given and all before them that change files they change, in order."""
         wanted = set(names)
+        found: list[str] = []
+        touched: set[str] = set()  # by those found so far
         for patch in reversed(self._series.patches):
-            later = self._series.patches[self._series.patches.index(patch) + 1 :]
-            if any(
-                other.name in wanted and self._touched[patch.name] & self._touched[other.name]
-                for other in later
-            ):
-                wanted.add(patch.name)
-        return [patch.name for patch in self._series.patches if patch.name in wanted]
+            own = self._touched[patch.name]
+            if patch.name in wanted or own & touched:
+                found.append(patch.name)
+                touched |= own
+        return found[::-1]
 
     def only(self, names: Iterable[str]) -> Series:
         """The series with those patches and what they stand on."""
@@ -101,15 +104,9 @@ class Keys:
         texts = [edit.text for edit in patch.edits]
         texts += [(patch.templates / file.template).read_text() for file in patch.files]
         words = {word for text in texts for word in re.findall(r"\w+", text)}
-        waiting = [name.removeprefix("!") for name in conditions]
-        waiting += [name for name in self._series.traits if name in words]
-        found: set[str] = set()
-        while waiting:
-            name = waiting.pop()
-            if name not in found:
-                found.add(name)
-                waiting += _named_in(self._series.traits[name].question)
-        return found
+        named = [name.removeprefix("!") for name in conditions]
+        named += [name for name in self._series.traits if name in words]
+        return traits.rests_on([{"trait": name} for name in named], self._series.traits)
 
 
 def _touched(patch: Patch) -> Iterator[str]:
@@ -118,16 +115,3 @@ def _touched(patch: Patch) -> Iterator[str]:
     for form in patch.forms:
         for part in diffs.read(form.diff):
             yield from part.paths
-
-
-def _named_in(question: Mapping[str, Any]) -> Iterator[str]:
-    if "trait" in question:
-        yield question["trait"]
-    for inner in (
-        *question.get("any", ()),
-        *question.get("all", ()),
-        *question.get("first_of", ()),
-    ):
-        yield from _named_in(inner)
-    if "not" in question:
-        yield from _named_in(question["not"])
