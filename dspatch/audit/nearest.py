@@ -16,6 +16,8 @@ from dspatch.carry.remote.ranges import Traffic
 from dspatch.errors import DspatchError
 
 if TYPE_CHECKING:
+    from unearth.fetchers import PyPIClient
+
     from dspatch.carry.remote.releases import Published, Release
 
 TRIED = 6  # releases whose directories are read, about 0.2 MB each
@@ -36,12 +38,14 @@ def nearest(
     """The release that most of the files read are equal to; the newest where several are.
 
     Only releases are tried whose findings are most like those seen; the source's own where its
-    version is known. `None` when no index can be asked.
+    version is known. `None` when no index can be asked, or none of them has a wheel.
     """
     try:
         known = releases.published(source.engine, prereleases=True, yanked=True)
         tried = _candidates(source, states, recorded, known)
-        found = [_compared(source, each, traffic) for each in tried]
+        ours = _ours(source)
+        with pipconfig.client(pipconfig.load()) as client:
+            found = [_compared(source.engine, ours, each, client, traffic) for each in tried]
     except DspatchError:
         return None
     best = min(found, key=lambda each: len(each.differing), default=None)
@@ -53,32 +57,43 @@ def _candidates(
 ) -> Sequence[Release]:
     own = known.release(source.version.partition("+")[0]) if source.version else None
     if own is not None:
-        return [own]
-    if not recorded.releases:
-        return known.releases[-TRIED:][::-1]
-
-    def unlike(version: str) -> int:
-        seen = {finding: recorded.state(finding, version) for finding in states}
-        return sum(got is not None and got != states[finding] for finding, got in seen.items())
-
-    newest_first = [known.release(version) for version in reversed(recorded.releases)]
-    fitting = [each for each in newest_first if each is not None and each.wheel is not None]
-    return sorted(fitting, key=lambda each: unlike(each.version))[:TRIED]
+        tried = [own]
+    elif not recorded.releases:
+        tried = list(reversed(known.releases))
+    else:
+        newest_first = [known.release(version) for version in reversed(recorded.releases)]
+        tried = [each for each in newest_first if each is not None]
+        tried.sort(key=lambda each: _unlike(each.version, states, recorded))
+    return [each for each in tried if each.wheel is not None][:TRIED]
 
 
-def _compared(source: Source, release: Release, traffic: Traffic) -> Nearest:
-    assert release.wheel is not None
-    with pipconfig.client(pipconfig.load()) as client:
-        project = pins.engine(source.engine).sdist
-        wheel = remote.open_wheel(project, release.wheel, client, traffic)
+def _unlike(version: str, states: Mapping[str, State], recorded: Recorded) -> int:
+    """How many findings a release was seen to have otherwise."""
+    seen = {finding: recorded.state(finding, version) for finding in states}
+    return sum(got is not None and got != states[finding] for finding, got in seen.items())
+
+
+def _ours(source: Source) -> dict[str, str | None]:
+    """The hash of each path of the engine's package that was read, `None` where it is not there."""
     package = pins.engine(source.engine).package
     paths = [path for path in source.looked_at if path.partition("/")[0] == package]
-    theirs = {path: wheel.members[path].sha256 for path in paths if path in wheel.members}
-    ours = {path: _hash(source.read(path)) for path in paths}
+    return {path: _hash(source.read(path)) for path in paths}
+
+
+def _compared(
+    engine: str,
+    ours: Mapping[str, str | None],
+    release: Release,
+    client: PyPIClient,
+    traffic: Traffic,
+) -> Nearest:
+    assert release.wheel is not None
+    wheel = remote.open_wheel(pins.engine(engine).sdist, release.wheel, client, traffic)
+    theirs = {path: wheel.members[path].sha256 for path in ours if path in wheel.members}
     return Nearest(
         version=release.version,
-        differing=tuple(path for path in paths if ours[path] != theirs.get(path)),
-        compared=len([path for path in paths if ours[path] or path in theirs]),
+        differing=tuple(path for path, sha256 in ours.items() if sha256 != theirs.get(path)),
+        compared=len([path for path, sha256 in ours.items() if sha256 or path in theirs]),
     )
 
 
