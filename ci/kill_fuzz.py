@@ -54,7 +54,8 @@ def kill(number: int, instants: int, seed: int) -> Counter[str]:
     found: Counter[str] = Counter()
     try:
         with killing.scene(root) as scene:
-            os.environ |= {key: scene.environment[key] for key in ("DSPATCH_CACHE", "DSPATCH_WORK")}
+            kept = ("DSPATCH_CACHE", "DSPATCH_WORK")
+            os.environ |= {key: scene.bench.environment[key] for key in kept}
             for action in killing.ACTIONS:
                 scene.learn(action)
             for action, done in killing.at_random(scene, instants, seed):

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dspatch import __version__, files, options
+from dspatch import __version__, options
 from dspatch.commands import audit as _audit
 from dspatch.commands import edit as _edit
 from dspatch.commands import exchange as _exchange
@@ -201,6 +201,8 @@ def main(argv: list[str] | None = None) -> None:
     try:
         cli.main(arguments, prog_name="dspatch", standalone_mode=True)
     except (DspatchError, OSError) as caught:
+        from dspatch import files
+
         error = files.told(caught) if isinstance(caught, OSError) else caught
         if error is None or "--traceback" in arguments:
             raise

@@ -23,6 +23,7 @@ __all__ = [
     "download_listed",
     "files",
     "find",
+    "holds",
     "listing",
 ]
 
@@ -96,14 +97,19 @@ def download(
     `OfflineError`, `DiskFullError` or `LockedError`; only verified bytes ever get the file's name.
     """
     target = (dest_dir or paths.cache() / "downloads" / sha256) / filename
-    if _holds(target, sha256):
+    if holds(target, sha256):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with _locked(target):
-        if not _holds(target, sha256):  # the process that held the lock may have fetched it
+        if not holds(target, sha256):  # the process that held the lock may have fetched it
             target.unlink(missing_ok=True)
             _download(project, target, sha256, size, progress)
     return target
+
+
+def holds(target: Path, sha256: str) -> bool:
+    """Whether a file is there and has that hash."""
+    return target.is_file() and hash_of(target) == sha256
 
 
 def download_listed(project: str, file: IndexFile, progress: Progress | None = None) -> Path:
@@ -157,10 +163,6 @@ def _download(
             except (DownloadError, OfflineError, HashMismatchError):
                 if file is matching[-1]:  # no other mirror is left
                     raise
-
-
-def _holds(target: Path, sha256: str) -> bool:
-    return target.is_file() and hash_of(target) == sha256
 
 
 @contextmanager

@@ -100,11 +100,26 @@ class Series:
     ) -> tuple[Planned, ...]:
         """Which patches apply to a checkout, for a target and the families of the job's variants."""
         wanted = list(families)
-        return tuple(self._planned(patch, facts, target, wanted) for patch in self.patches)
+        return tuple(self.planned(patch, facts, target, wanted) for patch in self.patches)
 
-    def _planned(
+    def planned(
         self, patch: Patch, facts: Traits, target: str, families: Sequence[frozenset[str]]
     ) -> Planned:
+        """What becomes of one patch on a checkout."""
+        outside = self.outside(patch, target, families)
+        if outside is not None:
+            return outside
+        missing = holds(patch.needs, facts)
+        if missing is not None:
+            what = facts.definitions[missing.removeprefix("!")].what
+            absent = "this checkout has: " if missing.startswith("!") else "not in this checkout: "
+            return Planned(patch=patch, status="not needed", why=absent + what)
+        return Planned(patch=patch, status="applies", why="")
+
+    def outside(
+        self, patch: Patch, target: str, families: Sequence[frozenset[str]]
+    ) -> Planned | None:
+        """Why a patch is for no checkout of a target and families; `None` when the checkout decides."""
         if patch.name in self.left_out:
             why = "your own series leaves it out"
             return Planned(patch=patch, status="left out", why=why)
@@ -114,12 +129,7 @@ class Series:
         if patch.families and not any(set(patch.families) <= have for have in families):
             why = f"no variant of the job is {' and '.join(patch.families)}"
             return Planned(patch=patch, status="other variant", why=why)
-        missing = holds(patch.needs, facts)
-        if missing is not None:
-            what = facts.definitions[missing.removeprefix("!")].what
-            absent = "this checkout has: " if missing.startswith("!") else "not in this checkout: "
-            return Planned(patch=patch, status="not needed", why=absent + what)
-        return Planned(patch=patch, status="applies", why="")
+        return None
 
 
 def load(engine: str, patches: Path, templates: Path, *, shipped: bool = True) -> Series:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from dspatch.carry.editing import folder
 from dspatch.series import digest_of
-from tests.integration.rebasekit import files_of, git, repository
+from tests.integration.rebasekit import files_of
 from tests.integration.rebasekit import release as publish
 from tests.integration.test_flow import Bench
-from tests.support import FORM_PATCH, PATCH, PLATFORM, REGISTRY, TEMPLATE, TRAITS
+from tests.support import PATCH, PLATFORM, REGISTRY, TEMPLATE, TRAITS, git, repository, write_form
 from tests.unit.index_server import serve
 from tests.zygote import Ended, Zygote
 
@@ -78,7 +78,7 @@ class Scene:
     """A small engine with two releases and patches of all kinds, an applied job, and a full cache."""
 
     root: Path
-    environment: dict[str, str]
+    bench: Bench
     zygote: Zygote
     new: dict[str, tuple[str, str]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -176,10 +176,10 @@ def scene(root: Path) -> Iterator[Scene]:
         bench.run("patch", "export", *V2, "-o", "exported", "mine")
         for name in ("work", "data", "exported"):
             shutil.copytree(root / name, root / "kept" / name, symlinks=True)
-        environment = {**bench.environment, "PIP_INDEX_URL": "http://127.0.0.1:1/simple"}
-    zygote = Zygote(root, environment)
+        bench.environment["PIP_INDEX_URL"] = "http://127.0.0.1:1/simple"
+    zygote = Zygote(root, bench.environment)
     try:
-        yield Scene(root=root, environment=environment, zygote=zygote)
+        yield Scene(root=root, bench=bench, zygote=zygote)
     finally:
         zygote.close()
 
@@ -195,14 +195,9 @@ def _write_patches(root: Path) -> None:
     (shipped / "series").write_text("rendered\nstrict\nmerging\n")
     (own / "series").write_text("mine\n")
     for name in ("strict", "merging", "mine"):
-        _form(root, (own if name == "mine" else shipped) / name)
+        place = own if name == "mine" else shipped
+        write_form(place / name, {"v1.0": _diff(root, name)})
     (root / "new.diff").write_text(_diff(root, "new"))
-
-
-def _form(root: Path, place: Path) -> None:
-    place.mkdir()
-    (place / "patch.toml").write_text(FORM_PATCH.format(name=place.name))
-    (place / "v1.0.diff").write_text(_diff(root, place.name))
 
 
 def _diff(root: Path, name: str) -> str:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
 
-from dspatch import pins, pipconfig
+from dspatch import pipconfig
 from dspatch.audit import judge, kept, source
 from dspatch.audit.answer import State
 from dspatch.audit.finding import Finding
 from dspatch.audit.select import Concern
+from dspatch.carry.remote import everyrelease
 from dspatch.carry.remote.ranges import Traffic
-from dspatch.carry.remote.releasefiles import ReleaseFiles
 from dspatch.carry.remote.releases import Published, Release
-from dspatch.errors import DownloadError, HashMismatchError, UnsafeArchiveError, WheelError
 from dspatch.traits import Trait
 
-JOBS = 6  # releases at once; one index serves them all
-# One release's files that cannot be had say nothing of the others.
-_OF_THE_RELEASE = (DownloadError, HashMismatchError, UnsafeArchiveError, WheelError)
+if TYPE_CHECKING:
+    from unearth.fetchers import PyPIClient
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,47 +77,51 @@ def measure(work: Work, concerns: Sequence[Concern], step: Callable[[str], None]
 def _all(
     work: Work, asked: Sequence[Finding], step: Callable[[str], None]
 ) -> tuple[dict[str, dict[str, State]], list[str]]:
-    found: dict[str, dict[str, State]] = {}
-    notes: list[str] = []
-    releases = work.published.releases
-    with ThreadPoolExecutor(JOBS) as pool:
-        futures: dict[Future[dict[str, State]], Release] = {
-            pool.submit(_states, work, release, asked): release for release in releases
-        }
-        try:
-            for future in as_completed(futures):
-                version = futures[future].version
-                try:
-                    found[version] = future.result()
-                except _OF_THE_RELEASE as error:
-                    notes.append(f"{version} could not be read: {error.what} {error.why}")
-                    found[version] = {finding.id: "unknown" for finding in asked}
-                step(f"{len(found)} of {len(releases)}, {work.traffic.bytes / 1e6:.0f} MB")
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    return {release.version: found[release.version] for release in releases}, sorted(notes)
-
-
-def _states(work: Work, release: Release, asked: Sequence[Finding]) -> dict[str, State]:
-    """The states of one release: those that are kept, the others by reading it."""
-    known = kept.read(work.engine, release, native=work.native)
+    """The states of each release: those that are kept, the others by reading it; and notes."""
     keys = {finding.id: kept.key(finding, work.traits) for finding in asked}
-    missing = [finding for finding in asked if keys[finding.id] not in known]
-    if missing:
-        fresh = _read(work, release, missing)
-        merged = {**known, **{keys[finding]: state for finding, state in fresh.items()}}
-        kept.write(work.engine, release, merged, native=work.native)
-        known = merged
-    return {finding.id: known[keys[finding.id]] for finding in asked}
+    releases = work.published.releases
+    known = {
+        release.version: kept.read(work.engine, release, native=work.native) for release in releases
+    }
+    waiting = [each for each in releases if not known[each.version].keys() >= set(keys.values())]
+
+    def told(done: int) -> None:
+        done += len(releases) - len(waiting)
+        step(f"{done} of {len(releases)}, {work.traffic.bytes / 1e6:.0f} MB")
+
+    read: dict[str, tuple[dict[str, State], str]] = {}
+    if waiting:
+        with pipconfig.client(pipconfig.load()) as client:
+            one = partial(_read, work, client, asked, keys, known)
+            read = everyrelease.each(waiting, one, told)
+    states = {
+        version: read[version][0] if version in read else _states(got, keys)
+        for version, got in known.items()
+    }
+    return states, sorted(note for _, note in read.values() if note)
 
 
-def _read(work: Work, release: Release, missing: Sequence[Finding]) -> dict[str, State]:
-    with pipconfig.client(pipconfig.load()) as client:
-        native = work.native or release.wheel is None
-        project = pins.engine(work.engine).sdist
-        files = ReleaseFiles(project, release, client, work.traffic, native=native)
-        opened = source.of_release(work.engine, files)
+def _read(
+    work: Work,
+    client: PyPIClient,
+    asked: Sequence[Finding],
+    keys: Mapping[str, str],
+    known: Mapping[str, Mapping[str, State]],
+    release: Release,
+) -> tuple[dict[str, State], str]:
+    """The states of a release, and a note: all are unknown where it cannot be read."""
+    before = known[release.version]
+    missing = [finding for finding in asked if keys[finding.id] not in before]
+    try:
+        opened = source.of_release(work.engine, release, client, work.traffic, native=work.native)
         judge.fetch(missing, opened, work.traits)
         judged = judge.judge(missing, opened, work.traits)
-    return {each.finding.id: each.answer.state for each in judged}
+    except everyrelease.OF_ONE as error:
+        return {finding.id: "unknown" for finding in asked}, everyrelease.unread(release, error)
+    merged = {**before, **{keys[each.finding.id]: each.answer.state for each in judged}}
+    kept.write(work.engine, release, merged, native=work.native)
+    return _states(merged, keys), ""
+
+
+def _states(known: Mapping[str, State], keys: Mapping[str, str]) -> dict[str, State]:
+    return {finding: known[key] for finding, key in keys.items()}

@@ -4,47 +4,45 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from dspatch import paths
 from dspatch.audit.answer import State
 from dspatch.audit.finding import Finding
+from dspatch.carry.remote import releasestore
 from dspatch.carry.remote.releases import Release
-from dspatch.files import write_atomically
 from dspatch.series import digest_of
-from dspatch.traits import Trait
+from dspatch.traits import Trait, rests_on
 
 # The code that decides an answer.
-_CODE = ("astfind", "audit/answer", "audit/judge", "audit/probe", "carry/remote/releasefiles")
+_CODE = (
+    "astfind",
+    "audit/answer",
+    "audit/judge",
+    "audit/probe",
+    "carry/remote/releasefiles",
+    "syntax",
+)
 
 
 def key(finding: Finding, traits: Mapping[str, Trait]) -> str:
     """One hash over all that the state of a finding depends on, but for the release."""
-    named = {name: traits[name].question for name in _traits(finding.probe, traits)}
+    questions = [finding.probe, *([finding.decides] if finding.decides is not None else [])]
+    named = {name: traits[name].question for name in rests_on(questions, traits)}
     inputs = [finding.probe, finding.decides, named, _code()]
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def read(engine: str, release: Release, *, native: bool) -> dict[str, State]:
     """The states kept of a release, by key; none when they are not kept or were spoilt."""
-    try:
-        digest, _, body = _path(engine, release, native).read_bytes().partition(b"\n")
-    except FileNotFoundError:
-        return {}
-    if digest.decode(errors="replace") != hashlib.sha256(body).hexdigest():
-        return {}
-    content: dict[str, State] = json.loads(body)
-    return content
+    return releasestore.read(_path(engine, release, native))
 
 
 def write(engine: str, release: Release, states: Mapping[str, State], *, native: bool) -> None:
-    """Keep the states of a release, those of questions that are asked no more left out."""
-    body = json.dumps(states, sort_keys=True).encode()
-    digest = hashlib.sha256(body).hexdigest().encode()
-    write_atomically(_path(engine, release, native), digest + b"\n" + body)
+    """Keep the states of a release, by key, in the place of those that were kept."""
+    releasestore.write(_path(engine, release, native), dict(sorted(states.items())))
 
 
 @cache
@@ -52,17 +50,5 @@ def _code() -> str:
     return digest_of([paths.PACKAGE / f"{name}.py" for name in _CODE])
 
 
-def _traits(question: Mapping[str, Any], traits: Mapping[str, Trait]) -> Iterator[str]:
-    if "trait" in question:
-        yield question["trait"]
-        yield from _traits(traits[question["trait"]].question, traits)
-    for name in ("any", "all", "first_of"):
-        for each in question.get(name, ()):
-            yield from _traits(each, traits)
-    if "not" in question:
-        yield from _traits(question["not"], traits)
-
-
 def _path(engine: str, release: Release, native: bool) -> Path:
-    name = hashlib.sha256(f"{release.inputs} {native}".encode()).hexdigest()[:32]
-    return paths.cache() / "audit" / engine / f"{release.version}-{name}.json"
+    return releasestore.path("audit", engine, release, f"{release.inputs} {native}")

@@ -12,7 +12,6 @@ from dspatch.audit import recorded, source
 from dspatch.audit.source import Nothing, Source
 from dspatch.carry.remote import releases
 from dspatch.carry.remote.ranges import Traffic
-from dspatch.carry.remote.releasefiles import ReleaseFiles
 from dspatch.carry.remote.releases import Published
 from dspatch.errors import UnknownRevisionError
 from dspatch.git import Repo
@@ -49,11 +48,7 @@ def published(
     if release is None:
         raise _unpublished(engine, rev, known)
     with pipconfig.client(pipconfig.load()) as client:
-        native = native or release.wheel is None
-        project = pins.engine(engine).sdist
-        yield source.of_release(
-            engine, ReleaseFiles(project, release, client, traffic, native=native)
-        )
+        yield source.of_release(engine, release, client, traffic, native=native)
 
 
 def of_record(engine: str, version: str) -> Source:

@@ -8,11 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from dspatch import treefiles
+from dspatch import pins, treefiles
+from dspatch.carry.remote.releasefiles import ReleaseFiles
 from dspatch.treefiles import Files
 
 if TYPE_CHECKING:
-    from dspatch.carry.remote.releasefiles import ReleaseFiles
+    from unearth.fetchers import PyPIClient
+
+    from dspatch.carry.remote.ranges import Traffic
+    from dspatch.carry.remote.releases import Release
     from dspatch.git import Repo
 
 Kind = Literal["pin", "release", "environment", "git", "folder", "record"]
@@ -65,9 +69,13 @@ def of_tree(
     )
 
 
-def of_release(engine: str, files: ReleaseFiles) -> Source:
-    """A published release, read where it lies."""
-    release = files.release
+def of_release(
+    engine: str, release: Release, client: PyPIClient, traffic: Traffic, *, native: bool
+) -> Source:
+    """A published release, read where it lies; one without a wheel from its sdist, also where not `native`."""
+    project = pins.engine(engine).sdist
+    native = native or release.wheel is None
+    files = ReleaseFiles(project, release, client, traffic, native=native)
     return Source(
         engine=engine,
         version=release.version,

@@ -86,10 +86,11 @@ def of_line(found: Sequence[Origin], line: int, path: str) -> Origin:
 def took_out(history: History, path: str, found: Sequence[Origin]) -> tuple[str, ...]:
     """The patches that changed a file and own no line of it: they took lines out, or were overwritten."""
     kept = {origin.patch for origin in found}
+    tip = [history.base, *history.patches][-1]
+    listing = ("rev-list", f"{history.base}..{tip}", "--", path)
+    changed = set(history.repo.run("--literal-pathspecs", *listing).split())
     return tuple(
-        name
-        for commit, name in history.patches.items()
-        if name not in kept and path in history.repo.changed_paths(f"{commit}^", commit)
+        name for commit, name in history.patches.items() if name not in kept and commit in changed
     )
 
 

@@ -66,7 +66,7 @@ def patch_edit(name: str, text: bool, as_json: bool, **given: Any) -> None:
 
     console = Console(as_json=as_json)
     if text:
-        engine = given["engine"] or (words.job(given).id.engine if given["rev"] else "vllm")
+        engine = given["engine"] or "vllm"
         changed = own.edit_words(engine, name, lambda old: click.edit(old, extension=".toml"))
         show_exchange.words_edited(name, changed, console)
     else:

@@ -21,6 +21,7 @@ def patch_list(as_json: bool, **given: Any) -> None:
     dspatch patch list --engine vllm
     dspatch patch list --engine vllm --rev v0.32.0
     """
+    from dspatch.series import layered
     from dspatch.stages import apply as stage
     from dspatch.stages import show
 
@@ -28,7 +29,7 @@ def patch_list(as_json: bool, **given: Any) -> None:
     if given["rev"]:
         show.planned(stage.compute(words.request(given), console)[1], console)
     else:
-        show.patches(stage.load_series(given["engine"] or "vllm"), console)
+        show.patches(layered(given["engine"] or "vllm"), console)
 
 
 @patch.command("show")
@@ -40,14 +41,16 @@ def patch_show(name: str, as_json: bool, **given: Any) -> None:
     \b
     dspatch patch show cpu-mla --rev v0.27.1
     """
+    from dspatch.series import layered
     from dspatch.stages import apply as stage
     from dspatch.stages import show
 
     console = Console(as_json=as_json)
-    series = stage.load_series(given["engine"] or "vllm")
+    series = layered(given["engine"] or "vllm")
     found = series.patch(name)
-    request = words.request(given) if given["rev"] else None
-    tree = stage.compute(request, console, guarded=False)[1] if request else None
+    tree = None
+    if given["rev"]:
+        tree = stage.compute(words.request(given), console, patches=series, guarded=False)[1]
     show.patch(found, series, tree, console)
 
 

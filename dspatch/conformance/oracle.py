@@ -98,8 +98,9 @@ class Oracle:
 
 def ensure(progress: Progress = silent) -> Oracle:
     """The oracle, with its environment made when it is not in the cache."""
-    made = environment.ensure("oracle", requirements(), progress=progress)
-    return Oracle(environment=made, requirements=requirements())
+    wanted = requirements()
+    made = environment.ensure("oracle", wanted, progress=progress)
+    return Oracle(environment=made, requirements=wanted)
 
 
 def requirements() -> tuple[str, ...]:

@@ -134,7 +134,7 @@ def _wanted(environment: Environment, requirements: Sequence[str]) -> list[str]:
     """What pip is told to install; with a mirror, the very files that it locked, and no index."""
     if (folder := paths.mirror()) is None:
         return list(requirements)
-    lock = mirror.lock_of(environment.path.name)
+    lock = mirror.lock_of(folder, environment.path.name)
     words = ["--isolated", "--no-index", "--find-links", str(folder), "--no-deps"]
     return [*words, "--require-hashes", "--requirement", str(lock)]
 

@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
 
-from dspatch import paths
 from dspatch.errors import MirrorError
 from dspatch.files import sha256, write_atomically
 
@@ -92,9 +91,8 @@ def read(folder: Path) -> Mirror:
 
 def write(folder: Path, mirror: Mirror) -> None:
     """Write manifest, index pages and locks; the manifest last, as it speaks for the others."""
-    for path, data in _derived(mirror).items():
-        if not (folder / path).is_file() or (folder / path).read_bytes() != data:
-            write_atomically(folder / path, data)
+    for path, data in _stale(folder, mirror):
+        write_atomically(folder / path, data)
     write_atomically(folder / MANIFEST, _manifest(mirror))
 
 
@@ -118,13 +116,8 @@ def holds(folder: Path, file: File) -> bool:
     return place.is_file() and place.stat().st_size == file.size and sha256(place) == file.sha256
 
 
-def lock_of(environment: str) -> Path:
-    """The requirements with hashes of an environment in the mirror that `DSPATCH_MIRROR` names.
-
-    Raises `MirrorError` when the mirror does not hold it.
-    """
-    folder = paths.mirror()
-    assert folder is not None
+def lock_of(folder: Path, environment: str) -> Path:
+    """The requirements with hashes of an environment in a mirror; raises `MirrorError` when it has none."""
     mirror = _required(folder)
     lock = folder / LOCKS / f"{environment}.txt"
     if environment in mirror.environments and lock.is_file():
@@ -144,7 +137,7 @@ def missing(folder: Path, project: str, filename: str) -> MirrorError:
     from dspatch.pins.lookup import version_of
 
     version = version_of(filename)
-    own = (e.name for e in engines().values() if project in (e.sdist, *e.bases.values()))
+    own = (e.name for e in engines().values() if project in e.projects)
     name = next(own, None)
     words = f"--engine {name} --rev v{version}" if name and version else "--jobs"
     return MirrorError(
@@ -170,13 +163,19 @@ def _faults(folder: Path, mirror: Mirror) -> Iterator[str]:
             yield f"{file.filename} is missing"
         elif not holds(folder, file):
             yield f"{file.filename} is not what it was: expected sha256 {file.sha256}"
-    for path, data in _derived(mirror).items():
-        if not (folder / path).is_file() or (folder / path).read_bytes() != data:
-            yield f"{path} does not say what {MANIFEST} says"
+    for path, _ in _stale(folder, mirror):
+        yield f"{path} does not say what {MANIFEST} says"
     known = {*mirror.files, MANIFEST, SIMPLE, LOCKS, GIT, PINS}
     for place in sorted(folder.iterdir()):
         if place.name not in known and not place.name.startswith("."):
             yield f"{place.name} is not in {MANIFEST}"
+
+
+def _stale(folder: Path, mirror: Mirror) -> Iterator[tuple[str, bytes]]:
+    """Index pages and locks that are not as the manifest has them, and what they should hold."""
+    for path, data in _derived(mirror).items():
+        if not (folder / path).is_file() or (folder / path).read_bytes() != data:
+            yield path, data
 
 
 def _derived(mirror: Mirror) -> dict[str, bytes]:

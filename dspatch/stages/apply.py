@@ -55,24 +55,31 @@ def compute(
     Not `guarded`, the tree is for looking at, though upstream symbols may have changed under it.
     """
     resolved, found = pristine(request, console)
-    tree = apply.apply_series(
-        patches or load_series(request.engine),
+    patches = patches or series.layered(request.engine)
+    return resolved, computed(patches, resolved, found, guarded=guarded)
+
+
+def computed(
+    patches: series.Series, resolved: Resolved, found: Checkout, *, guarded: bool = True
+) -> PatchedTree:
+    """A checkout with a series on top, for the target and the variants that a request asks for."""
+    return apply.apply_series(
+        patches,
         found,
-        target=request.target,
+        target=resolved.request.target,
         variants=resolved.variants,
         guarded=guarded,
     )
-    return resolved, tree
-
-
-def load_series(engine: str) -> series.Series:
-    """The series that ships with dspatch, then the user's own."""
-    return series.layered(engine)
 
 
 def run(request: Request, console: Console, *, discard_edits: bool = False) -> Applied:
     """Apply the series in a job's own tree, all or nothing."""
     resolved, tree = compute(request, console)
+    return settle(resolved, tree, discard_edits=discard_edits)
+
+
+def settle(resolved: Resolved, tree: PatchedTree, *, discard_edits: bool = False) -> Applied:
+    """Move a job's tree to a patched one; not while a rebase is under way there."""
     with resolved.job.locked():
         rebasestate.refuse(resolved.job)
         return put(resolved, tree, discard_edits=discard_edits)

@@ -22,7 +22,8 @@ from dspatch.git import EPOCH, EXECUTABLE, LINK, Entry, Repo
 from dspatch.index import download
 from dspatch.job import Job
 from dspatch.pins import Base, Engine, Pin
-from dspatch.stages.apply import load_series
+from dspatch.series import layered
+from dspatch.stages.request import pin_of
 from dspatch.wheel.names import overlay_version
 from dspatch.wheel.overlay import build_overlay
 from dspatch.wheel.plan import Ancestor, OverlayPlan, PatchRecord
@@ -65,7 +66,7 @@ def run(job: Job, console: Console) -> Built:
     """Build the overlay wheel of a job. Raises `NoJobError` before `apply`, `EditedTreeError` after edits."""
     content = receipt.require(job, "apply")
     _refuse_edits(job)
-    pin = pins.load(job.id.engine, content["request"]["base"] or content["request"]["rev"])
+    pin = pin_of(content)
     base = pins.base_for(pin, job.id.target)
     digest = _digest(content, base)
     with job.locked():
@@ -73,12 +74,15 @@ def run(job: Job, console: Console) -> Built:
         if kept is not None:
             console.note(f"wheel: {kept.path.name} is up to date")
             return kept
-        with console.progress(f"fetching {base.filename}") as progress:
-            base_path = download(
-                base.project, base.filename, base.sha256, size=base.size, progress=progress
-            )
+        base_path = fetched(base, console)
         with console.working(f"building the overlay on {base.filename}"):
             return _build(job, content, pin, base, base_path, digest)
+
+
+def fetched(base: Base, console: Console) -> Path:
+    """A base wheel, from the cache or from an index; raises what `download` raises."""
+    with console.progress(f"fetching {base.filename}") as progress:
+        return download(base.project, base.filename, base.sha256, size=base.size, progress=progress)
 
 
 def _refuse_edits(job: Job) -> None:
@@ -234,7 +238,7 @@ def _revision(content: Mapping[str, Any], repo: Repo, release: str) -> tuple[Pat
 
 
 def _records(job: Job, content: Mapping[str, Any], repo: Repo) -> tuple[PatchRecord, ...]:
-    series = load_series(job.id.engine)
+    series = layered(job.id.engine)
     reasons = {patch.name: patch.reason for patch in series.patches}
     return tuple(
         PatchRecord(

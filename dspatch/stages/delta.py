@@ -8,8 +8,8 @@ from pathlib import Path
 from dspatch import pins, receipt
 from dspatch.console import Console
 from dspatch.files import write_atomically
-from dspatch.index import download
-from dspatch.stages.build import Built, epoch
+from dspatch.stages.build import Built, epoch, fetched
+from dspatch.stages.request import pin_of
 from dspatch.wheel.delta import SUFFIX, Delta, build_delta
 
 IMAGE_FOLDER = "/opt/dspatch"
@@ -26,15 +26,11 @@ class Thin:
 
 def run(built: Built, console: Console) -> Thin:
     """Write the delta of a job's wheel beside it. Raises `DeltaError` or what `download` raises."""
-    base = built.base
-    with console.progress(f"fetching {base.filename}") as progress:
-        original = download(
-            base.project, base.filename, base.sha256, size=base.size, progress=progress
-        )
+    original = fetched(built.base, console)
     with built.job.locked():
         delta = build_delta(original, built.path, built.job.dist, epoch=epoch())
         dockerfile = _dockerfile(built, delta)
-        told = {"wheel": built.sha256, "base": base.filename, "delta": delta.as_dict()}
+        told = {"wheel": built.sha256, "base": built.base.filename, "delta": delta.as_dict()}
         receipt.write(built.job, "delta", told)
     return Thin(built=built, delta=delta, dockerfile=dockerfile)
 
@@ -44,8 +40,7 @@ def _dockerfile(built: Built, delta: Delta) -> Path | None:
     image = engine.images.get(built.job.id.target)
     if image is None:
         return None
-    request = receipt.require(built.job, "apply")["request"]
-    tag = pins.load(engine.name, request["base"] or request["rev"]).tag
+    tag = pin_of(receipt.require(built.job, "apply")).tag
     lines = [
         f"FROM {image}:{tag}",
         f"COPY {delta.path.name} {IMAGE_FOLDER}/",

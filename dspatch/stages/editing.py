@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dspatch import apply, git, receipt, worktree
+from dspatch import receipt, worktree
 from dspatch import series as series_module
 from dspatch.apply import PatchedTree
 from dspatch.carry.editing import editedtree, layer, renewal
@@ -18,10 +18,9 @@ from dspatch.checkout import Checkout
 from dspatch.console import Console
 from dspatch.errors import PatchConflictError
 from dspatch.job import Job
-from dspatch.series import Series
 from dspatch.stages import apply as apply_stage
 from dspatch.stages.exchange import revision_of
-from dspatch.stages.request import Request, Resolved, request_of
+from dspatch.stages.request import Resolved, request_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +52,7 @@ def refresh(job: Job, console: Console, ask: Ask, *, into: str | None = None) ->
         job.locked(),
     ):
         series = series_module.layered(request.engine)
-        patched = _applied(series, resolved, found)
+        patched = apply_stage.computed(series, resolved, found)
         tree = editedtree.read(job.tree, series, patched, revision_of(resolved, found))
         saved = editedtree.save(tree)
         say("comparing the patches")
@@ -64,19 +63,14 @@ def refresh(job: Job, console: Console, ask: Ask, *, into: str | None = None) ->
         if draft.changes:
             say("applying the new series")
             with draft.tried() as changed:
-                after = _applied(changed, resolved, found)
+                after = apply_stage.computed(changed, resolved, found)
                 _check(tree, after, parts)
                 record_uses(draft, [one.name for one in renewed], changed, after)
             draft.write()
-    moved = _settle(tree, request, console)
+    moved = _settle(tree, resolved, found)
     golden = [draft.home(series.patch(one.name)) / goldens.FOLDER for one in renewed if not one.new]
     lint = any(folder.is_dir() for folder in golden)
     return Refreshed(job=job, patches=renewed, moved=moved, saved=saved, lint=lint)
-
-
-def _applied(series: Series, resolved: Resolved, found: Checkout) -> PatchedTree:
-    target = resolved.request.target
-    return apply.apply_series(series, found, target=target, variants=resolved.variants)
 
 
 def _check(tree: EditedTree, after: PatchedTree, parts: Sequence[Part]) -> None:
@@ -91,11 +85,13 @@ def _check(tree: EditedTree, after: PatchedTree, parts: Sequence[Part]) -> None:
         )
 
 
-def _settle(tree: EditedTree, request: Request, console: Console) -> bool:
+def _settle(tree: EditedTree, resolved: Resolved, found: Checkout) -> bool:
     """Put the tree at the new series, which holds the same files; not when somebody edits meanwhile."""
-    repo: git.Repo = tree.repo
+    repo = tree.repo
     if repo.work_tree() != tree.work or repo.resolve("HEAD") != tree.head:
         return False
-    apply_stage.run(request, console, discard_edits=True)
+    series = series_module.layered(resolved.request.engine)
+    after = apply_stage.computed(series, resolved, found)
+    apply_stage.settle(resolved, after, discard_edits=True)
     repo.set_refs({worktree.EDITING: None})
     return True

@@ -12,8 +12,8 @@ from dspatch.carry.exchange.mail import PatchMail
 from dspatch.checkout import Checkout
 from dspatch.console import Console
 from dspatch.errors import ExportDriftError, PatchConflictError
-from dspatch.series import Series
-from dspatch.stages.apply import compute, load_series
+from dspatch.series import Series, layered
+from dspatch.stages.apply import compute
 from dspatch.stages.request import Request, Resolved
 
 
@@ -51,7 +51,7 @@ def export(
 
     With `check`, nothing is written and `ExportDriftError` says where the folder differs.
     """
-    series = load_series(request.engine)
+    series = layered(request.engine)
     for name in names:
         series.patch(name)
     resolved, tree = compute(request, console, patches=series)

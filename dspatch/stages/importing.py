@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dspatch import apply
 from dspatch.apply import PatchedTree
 from dspatch.carry.editing import layer
 from dspatch.carry.editing.layer import Draft
@@ -18,9 +17,10 @@ from dspatch.carry.exchange.merging import Merged, Onto
 from dspatch.checkout import Checkout
 from dspatch.console import Console
 from dspatch.errors import DiffFormatError, PatchConflictError, PatchFormatError
+from dspatch.patchfile import FORM_SUFFIX
 from dspatch.pins.engines import engine as engine_facts
 from dspatch.series import Series
-from dspatch.stages.apply import pristine
+from dspatch.stages.apply import computed, pristine
 from dspatch.stages.exchange import revision_of
 from dspatch.stages.request import Request, Resolved
 
@@ -77,7 +77,7 @@ def run(
         draft.set_lines(draft.lines())
         names = job.names(draft)
         if said.name:
-            projection.name_of(came.mails[0], names)
+            projection.check_free(said.name, names)
         merged = job.strictly(draft, came.mails, names) or job.merged(draft, came)
         taken = job.add(draft, merged, names)
         if taken:
@@ -140,10 +140,7 @@ class _Target:
             return [patch.name for patch in series.patches]
 
     def applied(self, series: Series) -> PatchedTree:
-        target = self.resolved.request.target
-        return apply.apply_series(
-            series, self.found, target=target, variants=self.resolved.variants
-        )
+        return computed(series, self.resolved, self.found)
 
     def strictly(
         self, draft: Draft, mails: Sequence[PatchMail], names: Sequence[str]
@@ -176,7 +173,7 @@ class _Target:
             written_for = self.made_on if self.resolved.revision is None else None
             toml = projection.toml(projection.as_table(one.mail, written_for=written_for))
             form = one.diff.encode("utf-8", "surrogateescape")
-            draft.add(name, {"patch.toml": toml, f"{self.made_on}.diff": form})
+            draft.add(name, {"patch.toml": toml, f"{self.made_on}{FORM_SUFFIX}": form})
             taken.append(
                 Taken(
                     name=name,

@@ -11,12 +11,11 @@ from dspatch.carry import rangediff, why
 from dspatch.carry.rangediff import Pair
 from dspatch.carry.why import History, Origin
 from dspatch.console import Console
-from dspatch.errors import PatchFormatError
 from dspatch.git import Repo
 from dspatch.job import Job
 from dspatch.patchfile import Patch
-from dspatch.series import Series
-from dspatch.stages.apply import compute, load_series
+from dspatch.series import Series, layered
+from dspatch.stages.apply import compute, computed, pristine
 from dspatch.stages.request import Request
 
 
@@ -53,7 +52,7 @@ def explain(place: str, where: Job | Request, console: Console) -> Explained:
         path=look.path,
         origins=origins,
         took_out=why.took_out(look.history, look.path, origins) if line is None else (),
-        patches=_known(load_series(look.engine), look.history),
+        patches=_known(look.series, look.history),
         line=line,
         text=_line(look.text, line),
     )
@@ -61,8 +60,9 @@ def explain(place: str, where: Job | Request, console: Console) -> Explained:
 
 @dataclass(frozen=True, kw_only=True)
 class _Look:
-    """One file of one tree, and the paths that the tree's head has."""
+    """One file of one tree, the paths that the tree's head has, and the series as it is now."""
 
+    series: Series
     engine: str
     rev: str
     path: str
@@ -81,6 +81,7 @@ def _in_job(job: Job, path: str) -> _Look:
     )
     inside = _inside(path, job.tree)
     return _Look(
+        series=layered(job.id.engine),
         engine=job.id.engine,
         rev=job.id.rev,
         path=inside,
@@ -91,10 +92,13 @@ def _in_job(job: Job, path: str) -> _Look:
 
 
 def _computed(request: Request, path: str, console: Console) -> _Look:
-    tree = compute(request, console, guarded=False)[1]
+    resolved, found = pristine(request, console)
+    series = layered(request.engine)
+    tree = computed(series, resolved, found, guarded=False)
     repo = tree.checkout.repo
     entries = repo.entries(tree.commit)
     return _Look(
+        series=series,
         engine=request.engine,
         rev=request.rev,
         path=path,
@@ -140,13 +144,8 @@ def _line(text: bytes, line: int | None) -> str:
 
 def _known(series: Series, history: History) -> dict[str, Patch]:
     """The patches of a history that the series still has."""
-    found = {}
-    for name in history.patches.values():
-        try:
-            found[name] = series.patch(name)
-        except PatchFormatError:
-            continue  # dropped since it was applied
-    return found
+    applied = set(history.patches.values())
+    return {patch.name: patch for patch in series.patches if patch.name in applied}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +159,10 @@ class Compared:
 
 def compare(first: Request, rev: str, console: Console) -> Compared:
     """The series on the revision of a request and on another one, patch by patch."""
-    old = compute(first, console, guarded=False)[1]
-    new = compute(replace(first, rev=rev), console, guarded=False)[1]
+    resolved, found = pristine(first, console)
+    series = layered(first.engine)
+    old = computed(series, resolved, found, guarded=False)
+    new = compute(replace(first, rev=rev), console, patches=series, guarded=False)[1]
     return Compared(
         engine=first.engine, revisions=(first.rev, rev), pairs=rangediff.pairs(old, new)
     )

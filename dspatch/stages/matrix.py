@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dspatch import pins, pipconfig
@@ -14,7 +14,7 @@ from dspatch.bases import Bases
 from dspatch.carry.matrix.matrix import Cell
 from dspatch.carry.matrix.matrixkeys import Keys
 from dspatch.carry.matrix.releasecells import Done, Work, of_release
-from dspatch.carry.remote import releases
+from dspatch.carry.remote import everyrelease, releases
 from dspatch.carry.remote.ranges import Traffic
 from dspatch.carry.remote.releases import Published, Release
 from dspatch.carry.remote.wheelbases import WheelBases
@@ -22,12 +22,9 @@ from dspatch.checkout import cache_of
 from dspatch.errors import UnknownRevisionError
 from dspatch.series import TARGETS, layered
 from dspatch.stages.request import served
-from dspatch.traits import Traits
 
 if TYPE_CHECKING:
     from dspatch.console import Console
-
-JOBS = 6  # releases at once; one index serves them all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +105,7 @@ def _opened(wanted: Wanted) -> Iterator[tuple[Work, Published]]:
     with cache_of(wanted.engine) as repo:  # made under its lock, then only added to
         pass
     targets, traffic = wanted.targets or TARGETS, Traffic()
+    keys = Keys(series, variants)
     with pipconfig.client(pipconfig.load()) as client:
         bases = {
             target: WheelBases(
@@ -121,7 +119,8 @@ def _opened(wanted: Wanted) -> Iterator[tuple[Work, Published]]:
         }
         work = Work(
             series=series,
-            keys=Keys(series, variants),
+            keys=keys,
+            hashes=keys.all,
             targets=targets,
             variants=variants,
             native=wanted.native,
@@ -151,33 +150,26 @@ def _asked_for(wanted: Wanted, published: Published) -> tuple[Release, ...]:
 def _measure_all(
     work: Work, asked: Sequence[Release], step: Callable[[str], None]
 ) -> dict[str, Done]:
-    done: dict[str, Done] = {}
-    with ThreadPoolExecutor(JOBS) as pool:
-        futures: dict[Future[Done], Release] = {
-            pool.submit(of_release, work, release): release for release in asked
-        }
-        try:
-            for future in as_completed(futures):
-                done[futures[future].version] = future.result()
-                step(f"{len(done)} of {len(asked)} releases, {work.traffic.bytes / 1e6:.0f} MB")
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    return {release.version: done[release.version] for release in asked}
+    def told(done: int) -> None:
+        step(f"{done} of {len(asked)} releases, {work.traffic.bytes / 1e6:.0f} MB")
+
+    return everyrelease.each(asked, partial(of_release, work), told)
 
 
 def _outside(work: Work) -> dict[str, str]:
     """The patches that are for none of the targets and variants asked for, and why."""
-    nothing = Traits(work.series.traits, lambda path: None)
     families = [variant.families for variant in work.variants]
     found: dict[str, str] = {}
+    inside: set[str] = set()
     for target in work.targets:
-        for item in work.series.plan(nothing, target, families):
-            if item.status in ("other variant", "left out"):
-                found[item.patch.name] = item.why
+        for patch in work.series.patches:
+            item = work.series.outside(patch, target, families)
+            if item is None:
+                inside.add(patch.name)
             elif item.status == "other target":
-                found.setdefault(item.patch.name, item.why)
-    inside = {patch.name for t in work.targets for patch in work.patches(t)}
+                found.setdefault(patch.name, item.why)
+            else:
+                found[patch.name] = item.why
     return {name: why for name, why in found.items() if name not in inside}
 
 

@@ -25,7 +25,7 @@ from dspatch.pins import Pin, store
 from dspatch.pins import mirror as mirrors
 from dspatch.pins.lookup import same, version_of
 from dspatch.pins.mirror import File, Mirror
-from dspatch.stages.request import served
+from dspatch.stages.request import pin_of, served
 
 PARTIAL = ".partial"
 
@@ -127,7 +127,7 @@ def _of_job(content: Mapping[str, Any]) -> Wanted:
     own = source["source"] == "git"
     return Wanted(
         engine=request["engine"],
-        rev=pins.load(request["engine"], request["base"] or request["rev"]).rev,
+        rev=pin_of(content).rev,
         target=request["target"],
         # A revision is compared with the release that it is based on.
         source="auto" if own else source["source"],
@@ -191,7 +191,7 @@ def _file(
     if not package.is_wheel and size is None:
         return _built(folder, mirror, package, console)
     place = folder / package.filename
-    if not (place.is_file() and sha256(place) == package.sha256):
+    if not index.holds(place, package.sha256):
         with console.progress(f"fetching {package.filename}") as progress:
             fetched = _cached(package) or index.download(
                 package.project,
@@ -202,7 +202,7 @@ def _file(
                 progress=progress,
             )
             _take(fetched, place)
-    return _described(place, package)
+    return _described(place, package, package.sha256)
 
 
 def _built(folder: Path, mirror: Mirror, package: Package, console: Console) -> File:
@@ -213,13 +213,14 @@ def _built(folder: Path, mirror: Mirror, package: Package, console: Console) -> 
     with console.working(f"building {package.filename}"), _scratch(folder) as scratch:
         wheel = resolve.build(package, scratch)
         _take(wheel, folder / wheel.name)
-    return replace(_described(folder / wheel.name, package), built_from=package.sha256)
+    place = folder / wheel.name
+    return replace(_described(place, package, sha256(place)), built_from=package.sha256)
 
 
-def _described(place: Path, package: Package) -> File:
+def _described(place: Path, package: Package, digest: str) -> File:
     return File(
         filename=place.name,
-        sha256=sha256(place),
+        sha256=digest,
         size=place.stat().st_size,
         project=package.project,
         version=package.version,
@@ -228,7 +229,7 @@ def _described(place: Path, package: Package) -> File:
 
 def _cached(package: Package) -> Path | None:
     place = paths.cache() / "downloads" / package.sha256 / package.filename
-    return place if place.is_file() and sha256(place) == package.sha256 else None
+    return place if index.holds(place, package.sha256) else None
 
 
 def _take(source: Path, place: Path) -> None:

@@ -50,9 +50,7 @@ def begin(job: Job, name: str, subject: str, reason: str, upstream: str | None) 
     receipt.require(job, "apply")
     names = [patch.name for patch in series_module.layered(job.id.engine).patches]
     projection.check_name(name)
-    projection.name_of(
-        PatchMail(subject=subject, body="", diff="", fields=(("Patch", name),)), names
-    )
+    projection.check_free(name, names)
     with job.locked():
         repo = git.Repo(job.tree)
         if repo.resolve(worktree.EDITING) and repo.resolve("HEAD") != repo.resolve(
@@ -110,17 +108,12 @@ def edit_words(engine: str, name: str, editor: Editor) -> bool:
             with draft.tried():
                 pass
         except DspatchError as error:
-            rejected = layer_root(draft) / f"{name}.toml.rejected"
+            rejected = draft.own.parent / f"{name}.toml.rejected"
             write_atomically(rejected, changed.encode())
             error.next = f"your text is kept in {rejected}"
             raise
         draft.write()
     return True
-
-
-def layer_root(draft: Draft) -> Path:
-    """Where texts that were not taken are kept: beside the own patches."""
-    return draft.own.parent
 
 
 def drop(engine: str, name: str, console: Console, *, undo: bool = False) -> Dropped:

@@ -113,9 +113,12 @@ def built(done: Built, console: Console) -> None:
     size = done.path.stat().st_size / 1e6
     console.say(f"  {wheel['name']} {done.version}, {size:.1f} MB, sha256 {done.sha256}")
     console.say(f"  base {done.base.filename}: {wheel['raw_members']} members as they were")
-    console.result(
-        {**done.receipt, "job": str(done.job.id), "cached": done.cached, "path": done.path}
-    )
+    console.result(wheel_object(done))
+
+
+def wheel_object(done: Built) -> dict[str, Any]:
+    """A built wheel as --json prints it."""
+    return {**done.receipt, "job": str(done.job.id), "cached": done.cached, "path": done.path}
 
 
 def proven(done: Proven, console: Console) -> None:

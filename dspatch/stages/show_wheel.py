@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dspatch.console import Console
-from dspatch.stages.show import built, relative
+from dspatch.stages.show import built, relative, wheel_object
 
 if TYPE_CHECKING:
     from dspatch.stages.delta import Thin
@@ -17,10 +17,7 @@ def thin(done: Thin, console: Console) -> None:
     if console.as_json:
         console.result(
             {
-                **done.built.receipt,
-                "job": str(done.built.job.id),
-                "cached": done.built.cached,
-                "path": done.built.path,
+                **wheel_object(done.built),
                 "delta": {**delta.as_dict(), "path": delta.path},
                 "dockerfile": done.dockerfile,
             }

@@ -62,7 +62,7 @@ def _chosen(sites: list[Path], project: str | None) -> Installed:
         fitting = [each for each in every if each[1].project == canonicalize_name(project)]
     else:
         patched = [each for each in every if (each[0] / SBOM_NAME).is_file()]
-        fitting = patched or [each for each in every if _is_engine(each[1])]
+        fitting = patched or _of_engines(every)
     if len(fitting) == 1:
         return open_installed(*fitting[0])
     names = ", ".join(f"{name.project} {name.version}" for _, name in fitting)
@@ -73,9 +73,9 @@ def _chosen(sites: list[Path], project: str | None) -> Installed:
     )
 
 
-def _is_engine(name: Name) -> bool:
-    projects = {p for e in pins.engines().values() for p in (e.sdist, *e.bases.values())}
-    return name.project in {canonicalize_name(project) for project in projects}
+def _of_engines(every: list[tuple[Path, Name]]) -> list[tuple[Path, Name]]:
+    projects = {canonicalize_name(p) for e in pins.engines().values() for p in e.projects}
+    return [each for each in every if each[1].project in projects]
 
 
 def _site_packages(python: str) -> list[Path]:

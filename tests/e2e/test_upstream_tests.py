@@ -11,13 +11,13 @@ import pytest
 from dspatch import process
 from dspatch.engines import Options, vllm
 from dspatch.engines.environment import for_wheel
-from dspatch.stages.apply import load_series
+from dspatch.series import layered
 from tests.e2e.test_series_faults import wheels
 
 pytestmark = pytest.mark.e2e
 
 REV = "v0.27.1"
-PATCHES = [patch for patch in load_series("vllm").patches if patch.upstream_test]
+PATCHES = [patch for patch in layered("vllm").patches if patch.upstream_test]
 # The engine's own packages come first; pytest is borrowed from this interpreter.
 RUN = "import sys; sys.path += {path}; import pytest; sys.exit(pytest.main({arguments}))"
 

@@ -3,37 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
 from tests.integration.test_flow import BASE, Bench
-from tests.support import FORM_PATCH, dedent
-from tests.unit.index_server import Served, serve
+from tests.support import LOADS, MODEL, SORTED, git, repository, write_form
+from tests.unit.index_server import Served
 from tests.unit.release_files import FILES, VERSION_FILE, sdist, shared_object, wheel
 from tests.unit.release_files import PLATFORM as MACHINE
 
-MODEL = dedent(
-    """
-    import os
-
-
-    class Model:
-        def load(self, weights):
-            names = set()
-            for name, data in weights:
-                self.copy(name, data)
-                names.add(name)
-            return names
-
-        def copy(self, name, data):
-            self.tensors[name] = data
-    """
-)
-SORTED = MODEL.replace("for name, data in weights", "for name, data in sorted(weights)")
-LOADS = MODEL.replace("self.copy(name, data)\n", "self.copy(name, data.float())\n")
 RESOLVED = SORTED.replace("self.copy(name, data)\n", "self.copy(name, data.float())\n")
 OPS = "def run(x):\n    y = x\n    return y\n"
 FREE = "one = 1\ntwo = 2\nthree = 3\nfour = 4\nfive = 5\n"
@@ -52,33 +28,6 @@ CHANGES: dict[str, dict[str, str]] = {
     },
     "free": {"vllm/free.py": FREE.replace("five = 5", "five = 55")},
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """A bench that was made once, and what its index served: copied for every test."""
-
-    root: Path
-    files: dict[str, dict[str, Served]]
-
-    @contextmanager
-    def bench(self, root: Path) -> Iterator[Bench]:
-        """A bench of its own, with an index of its own."""
-        with serve() as index:
-            index.files = {project: dict(files) for project, files in self.files.items()}
-            bench = Bench(root, index)
-            shutil.rmtree(root / "data")
-            # Not the jobs: their trees borrow objects from the cache that they were made with.
-            for name in ("cache", "pins", "data"):
-                shutil.copytree(self.root / name, root / name, symlinks=True)
-            yield bench
-
-
-def prepared(root: Path, make: Callable[[Bench], object]) -> Prepared:
-    """Make a bench once."""
-    with serve() as index:
-        make(Bench(root, index))
-        return Prepared(root=root, files=index.files)
 
 
 def files_of(version: str, changed: dict[str, str | None] | None = None) -> dict[str, bytes]:
@@ -132,24 +81,5 @@ def patches(bench: Bench, names: tuple[str, ...] = tuple(CHANGES)) -> None:
             (made / path).write_text(text)
         diff = git(made, "diff", "--full-index", "--binary")
         git(made, "commit", "-qam", name)
-        (folder / name).mkdir()
-        (folder / name / "patch.toml").write_text(FORM_PATCH.format(name=name))
-        (folder / name / "v1.0.diff").write_text(diff)
+        write_form(folder / name, {"v1.0": diff})
     (folder / "series").write_text("".join(f"{name}\n" for name in names))
-
-
-def repository(folder: Path, files: dict[str, bytes]) -> None:
-    """A git repository that holds files in one commit."""
-    for path, data in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(data)
-    subprocess.run(["git", "init", "-q", "-b", "main", folder], check=True)
-    git(folder, "add", ".")
-    git(folder, "commit", "-qm", "one")
-
-
-def git(folder: Path, *words: str) -> str:
-    """Run git in a folder."""
-    who = ["-c", "user.name=x", "-c", "user.email=x@localhost"]
-    command = ["git", "-C", str(folder), *who, *words]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout

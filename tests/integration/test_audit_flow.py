@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from dspatch import fetch
 from dspatch.cli import main
 from tests import audit_kit
-from tests.support import dedent
+from tests.support import dedent, git, repository
 from tests.unit.index_server import Index, serve
 
 V3_SERVED = audit_kit.MODELS.replace("}", ', "DeepseekV3ForCausalLM": "deepseek_v2"}')
@@ -173,23 +172,13 @@ def test_a_revision_that_is_no_release_is_offered_from_git(
     assert "--rev v0.10.7 --repo https://" in err
 
 
-def git(folder: Path, *words: str) -> None:
-    who = ["-c", "user.name=x", "-c", "user.email=x@localhost"]
-    subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
-
-
 @pytest.fixture
 def fork(tmp_path: Path) -> Path:
     """A clone of 0.10.0 whose CPU platform was changed on a branch."""
     folder = tmp_path / "fork"
-    for path, text in {**audit_kit.FILES, "vllm/models.py": V3_SERVED}.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
-    (folder / "csrc").mkdir()
-    (folder / "csrc" / "kernel.cu").write_text("int32_t offset = 0;\n")
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "0.10.0")
+    files = {**audit_kit.FILES, "vllm/models.py": V3_SERVED}
+    files["csrc/kernel.cu"] = "int32_t offset = 0;\n"
+    repository(folder, {path: text.encode() for path, text in files.items()})
     git(folder, "checkout", "-q", "-b", "ours")
     (folder / "vllm" / "cpu.py").write_text("# ours\n" + audit_kit.BAD)
     git(folder, "commit", "-q", "-a", "-m", "ours")

@@ -22,7 +22,7 @@ from dspatch.checkout import Checkout, cache_of
 from dspatch.errors import DspatchError, PatchConflictError
 from dspatch.git import Change
 from tests.integration.test_flow import APPLY, BASE, CPU, CUDA, SOURCE, Bench, serve
-from tests.support import FORM_PATCH, form_patch, load_series
+from tests.support import form_patch, load_series, write_form
 from tests.unit.index_server import Served
 from tests.unit.release_files import sdist, shared_object, wheel
 
@@ -459,9 +459,7 @@ def release(bench: Bench, extra: Tree) -> None:
 def own_patch(bench: Bench, name: str, rev: str, diff: str) -> None:
     """A patch as a user writes it: a folder among the jobs, a diff in it, a line in `series`."""
     folder = bench.root / "work/patches/vllm" / name
-    folder.mkdir(parents=True)
-    (folder / "patch.toml").write_text(FORM_PATCH.format(name=name))
-    (folder / f"{rev}.diff").write_bytes(diff.encode("utf-8", "surrogateescape"))
+    write_form(folder, {rev: diff})
     with (folder.parent / "series").open("a") as series:
         series.write(f"{name}\n")
 

@@ -13,10 +13,10 @@ from dspatch import errors
 from dspatch.carry.editing import folder
 from tests import killer
 from tests.integration.test_exchange import RUN, files, git
-from tests.integration.test_flow import APPLY, Bench, bench, repository
+from tests.integration.test_flow import APPLY, Bench, bench, made, repository
 from tests.support import PATCH
 
-__all__ = ["bench"]  # a fixture
+__all__ = ["bench", "made"]  # fixtures
 SECOND = """\
 subject = "Name the backend"
 reason = "So that one sees it."
@@ -301,6 +301,26 @@ def test_files_of_any_kind_are_taken(job: Bench, path: str, data: bytes) -> None
     git(job.tree, "commit", "-qm", "All kinds\n\nBecause.")
     (done,) = refreshed(job)
     assert done["name"] == "all-kinds"
+
+
+def test_a_form_of_another_release_that_still_fits_stays_the_only_one(job: Bench) -> None:
+    edit(job, "vllm/registry.py", "CPU_ATTN = ", "CPU_ATTENTION = ")
+    job.run("patch", "new", "mine", "--reason", "It is needed")
+    mine = job.root / "work/patches/vllm/mine"
+    (mine / "v1.0.diff").rename(mine / "v0.9.diff")
+    job.run(*APPLY)
+    before = files(mine)
+    edit(job, "vllm/cpu_mla.py", "The backend.", "The MLA backend.")
+    assert [one["name"] for one in refreshed(job)] == ["cpu-mla"]
+    assert files(mine) == before
+
+
+def test_a_refresh_takes_its_source_once(job: Bench) -> None:
+    edit(job, "vllm/cpu_mla.py", "The backend.", "The MLA backend.")
+    with job.start("patch", "refresh") as process:
+        _, told = process.communicate()
+    assert process.returncode == 0, told
+    assert told.count("source: ") == 1
 
 
 def test_killed_at_any_touch_of_a_refresh_no_edit_is_lost(job: Bench) -> None:

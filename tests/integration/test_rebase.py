@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -18,15 +17,12 @@ from tests.integration.rebasekit import (
     MODEL,
     RESOLVED,
     SORTED,
-    Prepared,
     files_of,
-    git,
     patches,
-    prepared,
     release,
-    repository,
 )  # fmt: skip
-from tests.integration.test_flow import Bench
+from tests.integration.test_flow import Bench, Prepared, prepared
+from tests.support import disk, git, repository
 
 REBASE = ("patch", "rebase", "--rev", "v1.0", "--onto", "v3.0")
 STOPPED = errors.RebaseStoppedError.exit_code
@@ -454,31 +450,23 @@ def test_several_rebases_at_once_are_told_apart(bench: Bench) -> None:
     assert not tree(bench).exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
 @pytest.mark.parametrize("filled", [10_000, 40_000, 80_000, 110_000])
 def test_a_full_disk_is_named_and_the_rebase_goes_on_with_room(filled: int, bench: Bench) -> None:
-    disk = bench.root / "disk"
-    disk.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(disk)]
-    if subprocess.run(words, capture_output=True, check=False).returncode != 0:
-        pytest.skip("this sandbox mounts no disk")
-    try:
-        moved = {"DSPATCH_WORK": str(disk / "work")}
-        (disk / "filler").write_bytes(bytes(filled))
+    with disk(bench.root / "disk", "160k") as place:
+        moved = {"DSPATCH_WORK": str(place / "work")}
+        (place / "filler").write_bytes(bytes(filled))
         full = errors.DiskFullError.exit_code
         with bench.start(*REBASE, **moved) as process:
             out, err = process.communicate()
         assert process.returncode in (full, STOPPED), err + out
         assert "Traceback" not in err
-        (disk / "filler").unlink()
-        subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
+        (place / "filler").unlink()
+        subprocess.run(["mount", "-o", "remount,size=4m", str(place)], check=True)
         bench.run(*REBASE, code=STOPPED, **moved)
-        job = disk / "work/jobs/vllm-3.0-cpu-deepseek/tree"
+        job = place / "work/jobs/vllm-3.0-cpu-deepseek/tree"
         assert git(job, "status", "--porcelain") == "UU vllm/model.py\n"
         bench.run("patch", "rebase", "--abort", **moved)
         assert not job.exists()
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_a_damaged_state_is_told(bench: Bench) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,9 +18,10 @@ import pytest
 from dspatch import errors
 from dspatch.series import digest_of
 from tests import killer
-from tests.integration.rebasekit import FREE, SORTED, Prepared, git, patches, prepared, release
-from tests.integration.test_flow import Bench
+from tests.integration.rebasekit import FREE, patches, release
+from tests.integration.test_flow import Bench, Prepared, prepared
 from tests.integration.test_rebase import DONE, REBASE, STOPPED, form, resolve, stopped, tree
+from tests.support import SORTED, git
 
 STEP = int(os.environ.get("DSPATCH_KILL_STEP", "53"))
 CONTINUE = ("patch", "rebase", "--continue")
@@ -58,8 +59,7 @@ class Snapshot:
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
-        self.kept = bench.root / "kept"
-        shutil.rmtree(self.kept, ignore_errors=True)
+        self.kept = Path(tempfile.mkdtemp(prefix="kept-", dir=bench.root))
         for name in ("work", "data"):
             shutil.copytree(bench.root / name, self.kept / name, symlinks=True)
 
@@ -170,8 +170,7 @@ def test_killed_at_random_instants(bench: Bench) -> None:
         for words, check in ((REBASE, check_stopped), (CONTINUE, check_done)):
             process = bench.start(*words)
             time.sleep(dice.uniform(0.0, 2.0))
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            bench.kill(process)
             if words is REBASE:
                 bench.run(*words, code=STOPPED)
                 check(bench)

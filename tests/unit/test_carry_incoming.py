@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dspatch import git
 from dspatch.carry.exchange import incoming
 from dspatch.carry.exchange.incoming import Origin
 from dspatch.errors import UnknownRevisionError
@@ -64,3 +65,19 @@ def test_a_short_commit_is_known_to_clones_only(tmp_path: Path) -> None:
     assert incoming._full(str(tmp_path), head[:7]) == head
     assert incoming._full(str(tmp_path), "HEAD") == head
     assert incoming._full(UPSTREAM, "main") == "main"
+
+
+def test_a_branch_as_one_patch_is_compared_as_a_whole_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo = git.init_bare(tmp_path)
+    new = [
+        git.NewCommit(message=name, changes=[git.Change(path="x.py", data=name.encode())])
+        for name in ("base", "one", "two")
+    ]
+    base, *commits = repo.write_commits("refs/heads/main", None, new)
+    whole, asked = repo.diff(base, commits[-1]), []
+    monkeypatch.setattr(git.Repo, "diff", lambda _, *span: asked.append(span) or whole)
+    mail = incoming._squashed(repo, base, commits, str(tmp_path), ORIGIN)
+    assert (mail.subject, mail.body, mail.diff) == ("one", "* one\n* two", whole)
+    assert asked == [(base, commits[-1])]

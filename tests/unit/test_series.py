@@ -101,3 +101,5 @@ def test_plan(
     planned = series.plan(facts, target, families)[0]
     assert planned.status == status
     assert planned.applies or planned.why
+    outside = series.outside(series.patches[0], target, families)
+    assert outside == (planned if status in ("other target", "other variant") else None)

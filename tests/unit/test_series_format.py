@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dspatch import series
 from dspatch.errors import PatchFormatError
-from tests.support import FORM_PATCH
+from tests.support import write_form
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 DIFF = "--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+x = 1\n"
@@ -25,9 +25,7 @@ def layer(root: Path, names: list[str], text: str) -> Path:
     folder = root / "patches/mini"
     folder.mkdir(parents=True)
     for name in names:
-        (folder / name).mkdir()
-        (folder / name / "patch.toml").write_text(FORM_PATCH.format(name=name))
-        (folder / name / "v1.0.diff").write_text(DIFF)
+        write_form(folder / name, {"v1.0": DIFF})
     (folder / "traits.toml").write_text("")
     (folder / "series").write_text(text)
     return root

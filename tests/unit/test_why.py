@@ -53,6 +53,8 @@ def test_a_patch_that_owns_no_line_of_a_file_is_named(tmp_path: Path, upstream: 
     past = history(tree)
     origins = why.origins(past, "mini/platform.py")
     assert why.took_out(past, "mini/platform.py", origins) == ("cpu-mla", "shorter")
+    # The path of a file is no pattern.
+    assert why.took_out(past, "mini/plat*.py", origins) == ()
 
 
 def test_lines_edited_in_the_work_tree_are_nobodys(tmp_path: Path, upstream: Upstream) -> None:

@@ -66,10 +66,7 @@ def read(repo: git.Repo, pristine: str, head: str) -> list[Link]:
     parent, tree = pristine, repo.resolve(f"{pristine}^{{tree}}") or ""
     for commit, parents, after, message in rows:
         if parents != parent:
-            reason = (
-                "it has merges" if " " in parents else "it does not stem from the pristine tree"
-            )
-            raise _not_a_chain(repo, reason)
+            raise _not_a_chain(repo, "it does not stem from the pristine tree")
         links.append(_link(commit, tree, after, message, links))
         parent, tree = commit, after
     return links
@@ -84,7 +81,7 @@ def parts(
     `EditedTreeError` when they do not fit there.
     """
     named = {name: [link for link in links if link.patch == name] for name in order}
-    fresh = [[link] for link in links if link.patch not in order]
+    fresh = [link for link in links if link.patch not in order]
     groups = [(name, own) for name, own in named.items() if own]
     found: list[Part] = []
     tree = pristine_tree
@@ -96,17 +93,12 @@ def parts(
     return found
 
 
-def _together(fresh: Sequence[list[Link]]) -> list[list[Link]]:
+def _together(fresh: Sequence[Link]) -> list[list[Link]]:
     """New steps that name the same new patch, as one."""
-    groups: list[list[Link]] = []
-    for (link,) in fresh:
-        key = link.patch or link.commit
-        same = next((g for g in groups if key in (g[0].patch, g[0].commit)), None)
-        if same is None:
-            groups.append([link])
-        else:
-            same.append(link)
-    return groups
+    groups: dict[str, list[Link]] = {}
+    for link in fresh:
+        groups.setdefault(link.patch or link.commit, []).append(link)
+    return list(groups.values())
 
 
 def _moved(repo: git.Repo, link: Link, onto: str) -> str:

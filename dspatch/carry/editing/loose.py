@@ -71,11 +71,10 @@ def _only_owner(
 ) -> str | None:
     """The one patch whose lines an edit of a file touches or adjoins; several edits must agree."""
     pristine, head = span
-    old, new = repo.entries(head).get(path), repo.entries(tree).get(path)
+    old, new = (repo.entries(one, [path]).get(path) for one in (head, tree))
     if old is None or new is None:
         return None
-    blamed = repo.run("blame", "-l", "-s", f"{pristine}..{head}", "--", path).splitlines()
-    names = [commits.get(line.split(" ", 1)[0]) for line in blamed]
+    names = [commits.get(commit) for commit in repo.blame([f"^{pristine}", head], path)]
     lines = [repo.blob(entry.blob).splitlines(keepends=True) for entry in (old, new)]
     matcher = difflib.SequenceMatcher(None, lines[0], lines[1], autojunk=False)
     found: set[str | None] = set()

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dspatch import apply, git, paths, treefiles
-from dspatch.carry.editing import layer, takeback
+from dspatch import apply, git, paths, strictly, treefiles
+from dspatch.carry.editing import formfile, layer, takeback
 from dspatch.carry.editing.chain import Part
 from dspatch.carry.editing.editedtree import EditedTree
 from dspatch.carry.editing.layer import Draft
@@ -15,7 +15,7 @@ from dspatch.carry.exchange import projection
 from dspatch.carry.exchange.mail import PatchMail, text
 from dspatch.git import Change
 from dspatch.onto import Place, recorded_form
-from dspatch.patchfile import Patch
+from dspatch.patchfile import FORM_SUFFIX, Patch
 from dspatch.traits import Traits
 from dspatch.variants import Variant
 
@@ -72,25 +72,21 @@ def _renewed(
     said = _said_anew(draft, part, patch)
     files = treefiles.of_tree(tree.repo, part.before)
     wanted = _wanted(tree.repo, part)
-    if takeback.gives(patch, files, place, wanted):
-        if said:
-            layer.refuse_installed(patch)
-            draft.changes.update(said)
-        return [Renewed(name=patch.name, sources=tuple(said))] if said else []
     if said:
         layer.refuse_installed(patch)
         draft.changes.update(said)
+    if takeback.gives(patch, files, place, wanted):
+        return [Renewed(name=patch.name, sources=tuple(said))] if said else []
     recorded = recorded_form(patch, place)
-    installed = paths.is_installed(patch.folder)
     taken = takeback.TakenBack(left=tuple(sorted(wanted)))
-    if patch.renders and recorded is None and not installed:
+    if patch.renders and recorded is None and not paths.is_installed(patch.folder):
         taken = takeback.into_sources(draft, patch, files, place, wanted)
     form = None
     if taken.left:
-        # What ships inside an installed dspatch stays; the own layer may hold forms of it.
-        home = draft.own / patch.name if installed else patch.folder
-        form = recorded.path if recorded else home / f"{tree.made_on}.diff"
-        form = home / form.name if paths.is_installed(form) else form
+        made_on = recorded.made_on if recorded else tree.made_on
+        form = formfile.path(patch, draft.engine, made_on)
+        if recorded and not paths.is_installed(recorded.path):
+            form = recorded.path
         draft.changes[form] = _diff(tree.repo, part)
     kept = taken.left if patch.renders else ()
     sources = tuple(dict.fromkeys([*said, *taken.sources]))
@@ -123,20 +119,13 @@ def _new(tree: EditedTree, draft: Draft, part: Part, names: Sequence[str], ask: 
     name = projection.name_of(mail, names)
     written_for = tree.made_on if tree.made_on == tree.patched.checkout.rev else None
     toml = projection.toml(projection.as_table(mail, written_for=written_for))
-    form = f"{tree.made_on}.diff"
+    form = f"{tree.made_on}{FORM_SUFFIX}"
     draft.add(name, {"patch.toml": toml, form: _diff(tree.repo, part)})
     return Renewed(name=name, new=True, form=draft.own / name / form)
 
 
 def _wanted(repo: git.Repo, part: Part) -> dict[str, Change]:
-    new = repo.entries(part.after)
-    changes = {}
-    for path in repo.changed_paths(part.before, part.after):
-        entry = new.get(path)
-        data = repo.blob(entry.blob) if entry else None
-        mode = entry.mode if entry else treefiles.PLAIN
-        changes[path] = Change(path=path, data=data, mode=mode)
-    return changes
+    return strictly.difference(repo, repo.entries(part.before), repo.entries(part.after))
 
 
 def _diff(repo: git.Repo, part: Part) -> bytes:

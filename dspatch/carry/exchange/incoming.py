@@ -103,7 +103,7 @@ def _fetched_patches(bare: git.Repo, revision: str, url: str, origin: Origin) ->
     commits = _commits(bare, base, head, url)
     if origin.squash:
         return Incoming(mails=(_squashed(bare, base, commits, url, origin),), repo=bare)
-    mails = (_mail(bare, oid, url, origin) for oid in commits)
+    mails = (_mail(bare, oid, url, origin, bare.diff(f"{oid}^", oid)) for oid in commits)
     return Incoming(mails=tuple(mail for mail in mails if mail.diff), repo=bare)
 
 
@@ -182,7 +182,7 @@ def _commits(bare: git.Repo, base: str, head: str, url: str) -> list[str]:
     return found
 
 
-def _mail(bare: git.Repo, oid: str, url: str, origin: Origin) -> PatchMail:
+def _mail(bare: git.Repo, oid: str, url: str, origin: Origin, diff: str) -> PatchMail:
     message = bare.run("show", "--no-patch", "--format=%B", oid)
     subject, _, rest = message.partition("\n")
     body, fields = split_message(rest)
@@ -190,14 +190,14 @@ def _mail(bare: git.Repo, oid: str, url: str, origin: Origin) -> PatchMail:
         subject=subject,
         body=mailbox.reason_of(body),
         fields=fields or _upstream(url, oid, subject, origin),
-        diff=bare.diff(f"{oid}^", oid),
+        diff=diff,
     )
 
 
 def _squashed(
     bare: git.Repo, base: str, commits: Sequence[str], url: str, origin: Origin
 ) -> PatchMail:
-    mails = [_mail(bare, oid, url, origin) for oid in commits]
+    mails = [_mail(bare, oid, url, origin, diff="") for oid in commits]
     body = mails[0].body if len(mails) == 1 else "\n".join(f"* {one.subject}" for one in mails)
     diff = bare.diff(base, commits[-1])
     return PatchMail(subject=mails[0].subject, body=body, fields=mails[0].fields, diff=diff)

@@ -131,6 +131,12 @@ def check_name(name: str) -> None:
         )
 
 
+def check_free(name: str, names: Sequence[str]) -> None:
+    """Raise `PatchFormatError` for a name that another patch has."""
+    if name in names:
+        raise PatchFormatError(f"there is a patch `{name}` already.", next="give another --name")
+
+
 def name_of(mail: PatchMail, names: Sequence[str]) -> str:
     """The name of a new patch: the one it brings, otherwise words of its subject, numbered if taken.
 
@@ -138,10 +144,7 @@ def name_of(mail: PatchMail, names: Sequence[str]) -> str:
     """
     brought = mail.get("Patch")
     if _NAME.fullmatch(brought):
-        if brought in names:
-            raise PatchFormatError(
-                f"there is a patch `{brought}` already.", next="give another --name"
-            )
+        check_free(brought, names)
         return brought
     base = slug(mail.subject)
     return next(

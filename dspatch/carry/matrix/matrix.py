@@ -67,7 +67,7 @@ def measure(
     families = [variant.families for variant in variants]
     for patch in series.patches:
         facts.start()
-        (planned,) = replace(series, patches=(patch,)).plan(facts, target, families)
+        planned = series.planned(patch, facts, target, families)
         if planned.status in ("other target", "other variant", "left out"):
             continue
         if not planned.applies:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dspatch import paths
 from dspatch.carry.matrix.matrix import Cell
+from dspatch.carry.remote import releasestore
 from dspatch.carry.remote.releases import Release
-from dspatch.files import write_atomically
 
 KEPT = 8  # a patch that is edited to and fro is not measured anew each time
 
@@ -21,14 +18,7 @@ Content = dict[str, dict[str, dict[str, Any]]]
 
 def read(engine: str, release: Release) -> Content:
     """What is kept of a release, by patch and target and then by key; empty when nothing is, or it was spoilt."""
-    try:
-        digest, _, body = _path(engine, release).read_bytes().partition(b"\n")
-    except FileNotFoundError:
-        return {}
-    if digest.decode(errors="replace") != hashlib.sha256(body).hexdigest():
-        return {}
-    content: Content = json.loads(body)
-    return content
+    return releasestore.read(_path(engine, release))
 
 
 def cell(content: Content, patch: str, target: str, key: str, *, native: bool) -> Cell | None:
@@ -58,11 +48,8 @@ def write(
         rows[key] = asdict(one)
         for oldest in list(rows)[:-KEPT]:
             del rows[oldest]
-    body = json.dumps(content).encode()
-    digest = hashlib.sha256(body).hexdigest().encode()
-    write_atomically(_path(engine, release), digest + b"\n" + body)
+    releasestore.write(_path(engine, release), content)
 
 
 def _path(engine: str, release: Release) -> Path:
-    name = hashlib.sha256(release.inputs.encode()).hexdigest()[:32]
-    return paths.cache() / "matrix" / engine / f"{release.version}-{name}.json"
+    return releasestore.path("matrix", engine, release, release.inputs)

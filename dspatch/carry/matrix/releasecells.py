@@ -10,8 +10,8 @@ from dspatch import render
 from dspatch.carry.matrix import matrixstore
 from dspatch.carry.matrix.matrix import Cell, measure, without_native
 from dspatch.carry.matrix.watched import WatchedTraits
+from dspatch.carry.remote import everyrelease
 from dspatch.carry.remote.releasefiles import ReleaseFiles
-from dspatch.errors import DownloadError, HashMismatchError, UnsafeArchiveError, WheelError
 from dspatch.git import Repo
 from dspatch.onto import Place
 from dspatch.treefiles import Files
@@ -29,19 +29,17 @@ if TYPE_CHECKING:
     from dspatch.series import Series
     from dspatch.variants import Variant
 
-# One release's files that cannot be had say nothing of the others.
-_OF_THE_RELEASE = (DownloadError, HashMismatchError, UnsafeArchiveError, WheelError)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
     """What all releases have in common; `repository` is the engine's shared cache of git objects.
 
-    `bases` gives, by target, what a form was made on.
+    `bases` gives, by target, what a form was made on; `hashes` is `keys.all`, made before there are threads.
     """
 
     series: Series
     keys: Keys
+    hashes: Mapping[str, str]
     targets: tuple[str, ...]
     variants: Sequence[Variant]
     native: bool
@@ -57,9 +55,7 @@ class Work:
         return [
             patch
             for patch in self.series.patches
-            if target in patch.targets
-            and patch.name not in self.series.left_out
-            and (not patch.families or any(set(patch.families) <= have for have in families))
+            if self.series.outside(patch, target, families) is None
         ]
 
 
@@ -82,8 +78,8 @@ def of_release(work: Work, release: Release) -> Done:
     done, missing = _kept(work, content, native)
     try:
         fresh = list(_measured(work, release, missing, native)) if any(missing.values()) else []
-    except _OF_THE_RELEASE as error:
-        done.note = f"{release.version} could not be read: {error.what} {error.why}"
+    except everyrelease.OF_ONE as error:
+        done.note = everyrelease.unread(release, error)
         done.cells += [
             Cell(patch=name, target=target, verdict="not measured", why=error.what)
             for target, names in missing.items()
@@ -91,8 +87,7 @@ def of_release(work: Work, release: Release) -> Done:
         ]
         fresh = []
     if fresh:
-        keys = work.keys.all
-        matrixstore.write(work.series.engine, release, content, fresh, keys, native=native)
+        matrixstore.write(work.series.engine, release, content, fresh, work.hashes, native=native)
     done.cells += fresh
     done.fresh = len(fresh)
     if not native:
@@ -108,7 +103,7 @@ def _kept(
     missing: dict[str, list[str]] = {target: [] for target in work.targets}
     for target in work.targets:
         for patch in work.patches(target):
-            key = work.keys.all[patch.name]
+            key = work.hashes[patch.name]
             kept = matrixstore.cell(content, patch.name, target, key, native=native)
             if kept is None:
                 missing[target].append(patch.name)

@@ -49,7 +49,8 @@ def make(way: Way) -> Plan:
         if file.path.startswith(f"{INFO}/")
     }
     gone = {way.path_here(f) for f in way.delta.files if way.hash_there(f) is None}
-    gone |= {path for path in _kept(way) if way.undo}
+    if way.undo:
+        gone |= set(_files(way, KEPT))
     own = f"{way.there.info}/RECORD"
     written = {write.path: write.data for write in writes}
     text = rows.rewritten(way.site, {**moved, **renamed}, written, gone, own)
@@ -103,10 +104,6 @@ def _moved(way: Way) -> Iterator[tuple[str, str]]:
         inner = path[len(way.site.info) + 1 :]
         if path not in touched and not inner.startswith(f"{KEPT}/"):
             yield path, f"{way.there.info}/{origin.get(inner, inner)}"
-
-
-def _kept(way: Way) -> Iterator[str]:
-    return _files(way, KEPT)
 
 
 def _files(way: Way, below: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from . import record
@@ -23,9 +24,9 @@ class Installed:
     project: str
     version: str
 
-    @property
+    @cached_property
     def record(self) -> record.Record:
-        """Its RECORD; raises `Misfit` where the installer left none."""
+        """Its RECORD, read once; raises `Misfit` where the installer left none."""
         path = self.root / self.info / "RECORD"
         try:
             return record.read(path.read_bytes())
