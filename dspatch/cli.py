@@ -10,6 +10,7 @@ import click
 
 from dspatch import __version__, options
 from dspatch.commands import audit as _audit
+from dspatch.commands import conformance as _conformance
 from dspatch.commands import edit as _edit
 from dspatch.commands import exchange as _exchange
 from dspatch.commands import groups, words
@@ -51,10 +52,10 @@ def run(reference_ops: bool, fresh: bool, discard_edits: bool, as_json: bool, **
     dspatch run --engine vllm --rev v0.27.1 --target cpu
     dspatch run --engine vllm --rev v0.32.0 --variant deepseek-v3
     """
-    from dspatch.stages import pipeline, prove, show
+    from dspatch.stages import pipeline, proving, show
 
     console = Console(as_json=as_json)
-    wanted = prove.Wanted(reference_ops=reference_ops, fresh=fresh)
+    wanted = proving.Wanted(reference_ops=reference_ops, fresh=fresh)
     done = pipeline.run(words.request(given), console, wanted, discard_edits=discard_edits)
     show.whole_run(done, console)
 
@@ -129,35 +130,6 @@ def build_wheel(delta: bool, as_json: bool, **given: Any) -> None:
 
 @cli.command()
 @options.job
-@options.fresh
-@click.option(
-    "--reference-ops", is_flag=True, help="Run the plain-PyTorch twin of every patched operator."
-)
-@click.option(
-    "--selftest", is_flag=True, help="Plant every known fault and show which check catches it."
-)
-def conformance(
-    reference_ops: bool, selftest: bool, fresh: bool, as_json: bool, **given: Any
-) -> None:
-    """Prove that a job's wheel computes what transformers computes.
-
-    \b
-    dspatch conformance
-    dspatch conformance --variant deepseek-v3 --reference-ops
-    """
-    from dspatch.stages import prove as stage
-    from dspatch.stages import show
-
-    console = Console(as_json=as_json)
-    wanted = stage.Wanted(
-        models=given["variants"], reference_ops=reference_ops, selftest=selftest, fresh=fresh
-    )
-    proven = stage.run(words.job_to_prove(given), console, wanted)
-    show.proven(proven, console)
-
-
-@cli.command()
-@options.job
 def status(as_json: bool, **given: Any) -> None:
     """Show where each job stands.
 
@@ -178,6 +150,7 @@ _REGISTERED = (_edit, _exchange, _inspect, _lint, _matrix, _pin, _rebase, _wheel
 for group in (groups.pin, groups.patch, groups.wheel):
     cli.add_command(group)
 cli.add_command(_audit.audit)
+cli.add_command(_conformance.conformance)
 
 
 @cli.command()

@@ -269,6 +269,12 @@ class AuditError(DspatchError):
     exit_code = 61
 
 
+class NoToleranceError(DspatchError):
+    """Nobody has measured what the checks accept in a dtype."""
+
+    exit_code = 62
+
+
 class ProcessError(DspatchError):
     """A command failed."""
 

@@ -63,15 +63,22 @@ class Job:
     def locked(self) -> Iterator[None]:
         """Keep other dspatch processes off this job; raises `LockedError` at once when one has it."""
         prepare_work()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        try:
-            with FileLock(self.folder / ".lock", timeout=0):
-                yield
-        except Timeout:
-            raise LockedError(
-                f"another dspatch process is working on {self.id}.",
-                next="wait for it to end and run the command again",
-            ) from None
+        with locked(self.folder, str(self.id)):
+            yield
+
+
+@contextmanager
+def locked(folder: Path, name: str) -> Iterator[None]:
+    """Make a folder and keep other dspatch processes off it; raises `LockedError` at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise LockedError(
+            f"another dspatch process is working on {name}.",
+            next="wait for it to end and run the command again",
+        ) from None
 
 
 def open_job(job_id: JobId) -> Job:

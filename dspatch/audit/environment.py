@@ -52,7 +52,7 @@ def of_environment(given: str, engine: str | None) -> Source:
     Raises `EngineEnvironmentError` when there is no such Python, it does not run, or the engine is
     not (or only half) installed.
     """
-    python = _python(given)
+    python = interpreter(given)
     found = find(python, engine)
     facts = pins.engine(found.engine)
     if not (found.root / facts.package / "__init__.py").is_file():
@@ -122,7 +122,8 @@ def _installed(
     )
 
 
-def _python(given: str) -> Path:
+def interpreter(given: str) -> Path:
+    """The Python of that path or name, or of that virtual environment; raises `EngineEnvironmentError`."""
     place = Path(given).expanduser()
     if place.is_dir():
         inside = [place / "bin" / "python", place / "bin" / "python3"]

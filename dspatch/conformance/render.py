@@ -14,6 +14,7 @@ HEADERS = ("model", "check", "dtype", "status", "measured", "tolerance", "margin
 SHOWN = {"golden.fp32": "LOGITS OFF BY", "decode.paged": "DECODE OFF BY, NATS"}
 COLUMNS = ("MODEL", "CHECKS", *SHOWN.values(), "TIGHTEST MARGIN")
 STATUSES = ("pass", "fail", "not-shown")
+FILES = ("report.json", "report.md", "report.xml")
 
 
 def as_json(report: Report) -> str:
@@ -92,11 +93,7 @@ def _tightest(results: Sequence[CheckResult]) -> str:
 def write(report: Report, folder: Path) -> list[Path]:
     """Write report.json, report.md and report.xml (JUnit) into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {
-        "report.json": as_json(report),
-        "report.md": as_markdown(report),
-        "report.xml": as_junit(report),
-    }
+    texts = dict(zip(FILES, (as_json(report), as_markdown(report), as_junit(report)), strict=True))
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     return [folder / name for name in texts]

@@ -95,11 +95,11 @@ def observe(bench: Bench, trials: Sequence[Trial]) -> list[Observed]:
 
 
 def measured(bench: Bench, pairs: Sequence[tuple[Golden, Observed]]) -> list[Seen]:
-    """What each trial gave beside the oracle; a trial that did not run has no measures."""
-    ran = [pair for pair in pairs if not pair[1].error]
+    """What each trial gave beside the oracle; a trial that did not start has no measures."""
+    ran = [pair for pair in pairs if pair[1].shown]
     bench.progress(f"measuring {len(ran)} of {len(pairs)} models against the oracle")
     found = iter(bench.oracle.measure(ran) if ran else [])
-    return [_seen(bench, one, {} if one.error else next(found)) for _, one in pairs]
+    return [_seen(bench, one, next(found) if one.shown else {}) for _, one in pairs]
 
 
 def _seen(bench: Bench, observed: Observed, measures: Any) -> Seen:
@@ -113,17 +113,13 @@ def _seen(bench: Bench, observed: Observed, measures: Any) -> Seen:
 
 
 def results(seen: Seen) -> list[CheckResult]:
-    """Every check on one model."""
-    if "error" in seen.facts:
-        return checks.refused(seen.variant, seen.dtype, str(seen.facts["error"]))
-    started = CheckResult(
-        check="engine.start",
-        variant=seen.variant,
-        dtype=seen.dtype,
-        status="pass",
-        note=", ".join(seen.facts.get("attention", [])),
-    )
-    return [started, *checks.judge(seen)]
+    """Every check on one model; of an engine that stopped half way, on what it had shown."""
+    error = str(seen.facts.get("error", ""))
+    if error and not seen.measures:
+        return checks.refused(seen.variant, seen.dtype, error)
+    backends = ", ".join(seen.facts.get("attention", []))
+    stopped = [checks.engine("engine.run", seen, "fail", error)] if error else []
+    return [checks.engine("engine.start", seen, "pass", backends), *stopped, *checks.judge(seen)]
 
 
 def report(bench: Bench, observed: Sequence[Observed], found: Sequence[CheckResult]) -> Report:

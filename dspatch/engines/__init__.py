@@ -8,6 +8,9 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Protocol
 
+from dspatch import tomlfile
+from dspatch.errors import EngineError, UnknownEngineError
+
 Progress = Callable[[str], None]
 
 
@@ -57,7 +60,8 @@ class Observed:
     """What one trial gave: a safetensors file of tensors, and the engine's facts about itself.
 
     `error` is empty when the engine ran. The facts hold versions, the attention backend, the cache
-    layout (`cache.bytes_per_token`), what loading reported, and seconds of each part.
+    layout (`cache.bytes_per_token`), what loading reported, and seconds of each part. An engine that
+    stopped half way may name the parts that it `reached`, whose tensors are there.
     """
 
     trial: Trial
@@ -66,8 +70,13 @@ class Observed:
 
     @property
     def error(self) -> str:
-        """Why the engine did not run, or an empty string."""
+        """Why the engine did not run to its end, or an empty string."""
         return str(self.facts.get("error", ""))
+
+    @property
+    def shown(self) -> bool:
+        """Whether there is anything to measure: all of it, or what came before the error."""
+        return not self.error or bool(self.facts.get("reached"))
 
 
 class Engine(Protocol):
@@ -90,6 +99,21 @@ class Engine(Protocol):
         """
 
 
+def served(name: str) -> tuple[str, ...]:
+    """The releases of an engine that its worker has been run on, from served.toml."""
+    path = Path(__file__).with_name("served.toml")
+    return tuple(tomlfile.load(path, EngineError).data[name]["releases"])
+
+
+def unserved(name: str, releases: Sequence[str], version: str) -> str:
+    """Why a version may be more than the worker can run; empty for one that it has been run on."""
+    if not releases or not version or version.partition("+")[0] in releases:
+        return ""
+    return (
+        f"{name} {version} is none of those that the worker has been run on: {', '.join(releases)}"
+    )
+
+
 def get(name: str) -> Engine:
     """The engine of that name; one of the user's own is the module that its table names.
 
@@ -97,7 +121,6 @@ def get(name: str) -> Engine:
     """
     from dspatch import pins
     from dspatch.engines import vllm
-    from dspatch.errors import UnknownEngineError
 
     known: dict[str, Engine] = {vllm.NAME: vllm}
     if name in known:
@@ -114,8 +137,6 @@ def get(name: str) -> Engine:
 
 def _own(name: str, path: Path) -> Engine:
     """The user's module, run now and never before."""
-    from dspatch.errors import EngineError
-
     spec = spec_from_file_location(f"dspatch_engine_{name.replace('-', '_')}", path)
     assert spec is not None
     assert spec.loader is not None

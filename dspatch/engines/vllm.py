@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from dspatch import process
-from dspatch.engines import Observed, Options, Progress, Trial
+from dspatch.engines import Observed, Options, Progress, Trial, served, unserved
 from dspatch.errors import EngineError, ProcessError
 
 NAME = "vllm"
 WORKERS = Path(__file__).with_name("workers")
 RESULT = "result.json"
+# Written after each part of a run, for the case that the process does not live to write the result.
+PARTIAL = "partial.json"
+SERVED = served(NAME)
 
 
 def observe(
@@ -72,8 +75,13 @@ def _need_vllm(observed: Observed, log: Path) -> None:
 
 
 def _died(trial: Trial, folder: Path, why: str) -> Observed:
+    """What a process that died had shown, and that it died."""
     last = why.splitlines()[-1] if why else "it printed nothing"
-    facts = {"error": f"the process died: {last}"}
+    partial = folder / PARTIAL
+    facts = json.loads(partial.read_text()) if partial.is_file() else {}
+    reached = facts.get("reached", ())
+    when = f" after `{reached[-1]}`" if reached else ""
+    facts |= {"error": f"the process died{when}: {last}"}
     return Observed(trial=trial, tensors=folder / "result.safetensors", facts=facts)
 
 
@@ -107,4 +115,6 @@ def _request(trial: Trial, folder: Path, options: Options) -> dict[str, Any]:
 
 def _observed(trial: Trial, folder: Path) -> Observed:
     facts = json.loads((folder / RESULT).read_text())
+    if "error" in facts and (why := unserved(NAME, SERVED, facts.get("vllm", ""))):
+        facts["error"] += f" ({why})"
     return Observed(trial=trial, tensors=folder / "result.safetensors", facts=facts)

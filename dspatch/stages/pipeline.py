@@ -13,7 +13,7 @@ from dspatch.index import download
 from dspatch.stages import apply, build, prove
 from dspatch.stages.apply import Applied
 from dspatch.stages.build import Built
-from dspatch.stages.prove import Proven, Wanted
+from dspatch.stages.proving import Proven, Wanted
 from dspatch.stages.request import Request
 from dspatch.wheel.verify import verify
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dspatch.stages.apply import Applied
     from dspatch.stages.build import Built
     from dspatch.stages.pipeline import Done
-    from dspatch.stages.prove import Proven
+    from dspatch.stages.proving import Proven
     from dspatch.stages.request import Resolved
     from dspatch.wheel.plan import Difference
     from dspatch.wheel.verify import Verification
@@ -124,14 +124,14 @@ def wheel_object(done: Built) -> dict[str, Any]:
 def proven(done: Proven, console: Console) -> None:
     """The report, then the error that it amounts to when a check failed."""
     from dspatch.conformance import selftest
-    from dspatch.stages.prove import check
+    from dspatch.stages.proving import check
 
     if done.selftest is not None:
         console.rich(selftest.as_table(done.selftest))
     report_summary(done.report, console)
     console.say(f"report: {', '.join(relative(path) for path in done.files)}")
     whole = done.selftest.as_dict() if done.selftest else done.report.as_dict()
-    console.result({"job": str(done.job.id), "report": whole, "files": done.files})
+    console.result({"job": done.name, "report": whole, "files": done.files})
     check(done)
 
 
@@ -147,7 +147,7 @@ def report_summary(report: Report, console: Console) -> None:
 
 def whole_run(done: Done, console: Console) -> None:
     """A run from pin to report: the series, the wheel, the report, and the time each stage took."""
-    from dspatch.stages.prove import check
+    from dspatch.stages.proving import check
 
     plan(done.applied.tree, console)
     report_summary(done.proven.report, console)

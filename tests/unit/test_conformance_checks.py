@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dspatch.conformance import checks, small
+from dspatch.conformance import checks, small, suite
 from dspatch.conformance.checks.seen import Seen
 from dspatch.conformance.report import CheckResult
 
@@ -191,3 +191,17 @@ def test_a_refused_model_is_one_failure_and_the_rest_not_shown() -> None:
     found = checks.refused("deepseek-v3", "float32", "NotImplementedError: MLA")
     assert [result.status for result in found] == ["fail"] + ["not-shown"] * len(checks.CHECKS)
     assert found[0].note == "NotImplementedError: MLA"
+
+
+def test_an_engine_that_stops_half_way_is_judged_by_what_it_had_shown() -> None:
+    def stopped(measures: dict[str, Any], facts: dict[str, Any]) -> None:
+        measures["runs"] = {"alone/": measures["runs"]["alone/"]}
+        facts["error"] = "the process died after `alone`: Killed"
+
+    found = {result.check: result for result in suite.results(under(stopped))}
+    assert found["engine.start"].status == "pass"
+    assert found["engine.run"].status == "fail"
+    assert "Killed" in found["engine.run"].note
+    unshown = {name for name, result in found.items() if result.status == "not-shown"}
+    assert unshown == {"batch.mixed", "prefix.hit"}
+    assert found["golden.fp32"].status == "pass"

@@ -19,17 +19,24 @@ trials = json.loads(pathlib.Path(sys.argv[3]).read_text())["trials"]
 with pathlib.Path({calls!r}).open("a") as calls:
     print(",".join(trial["name"] for trial in trials), file=calls)
 for trial in trials:
-    if trial["name"] == "dies":
+    if trial["name"] == "dies-late":
+        out = pathlib.Path(trial["out"])
+        out.mkdir()
+        (out / "partial.json").write_text(json.dumps({{"reached": ["weights", "alone"]}}))
+    if trial["name"].startswith("dies"):
         os.kill(os.getpid(), signal.SIGKILL)
     if trial["name"] == "hangs":
         signal.pause()
-    error = {{"error": "ValueError: no"}} if trial["name"] == "fails" else {{}}
+    error = {{"error": "ValueError: no", "vllm": "0.6.0"}} if trial["name"] == "fails" else {{}}
     out = pathlib.Path(trial["out"])
     out.mkdir()
     (out / "result.json").write_text(json.dumps(error))
     if error:
         break
 """
+
+
+NO = f"ValueError: no ({engines.unserved('vllm', vllm.SERVED, '0.6.0')})"
 
 
 @pytest.fixture
@@ -70,7 +77,7 @@ def test_all_trials_share_one_process(python: Path, tmp_path: Path) -> None:
 
 
 def test_after_a_failure_the_rest_runs_in_a_fresh_process(python: Path, tmp_path: Path) -> None:
-    assert observe(python, tmp_path / "out", ["fails", "two"]) == ["ValueError: no", ""]
+    assert observe(python, tmp_path / "out", ["fails", "two"]) == [NO, ""]
     assert (tmp_path / "calls").read_text() == "fails,two\ntwo\n"
 
 
@@ -80,6 +87,15 @@ def test_a_trial_that_kills_its_process_is_reported_and_the_rest_runs(
     errors = observe(python, tmp_path / "out", ["one", "dies", "three"])
     assert [bool(error) for error in errors] == [False, True, False]
     assert errors[1].startswith("the process died")
+
+
+def test_what_a_dying_process_had_shown_is_kept(python: Path, tmp_path: Path) -> None:
+    errors = observe(python, tmp_path / "out", ["dies-late", "two"])
+    assert errors[0].startswith("the process died after `alone`")
+    assert errors[1] == ""
+    found = vllm._died(trial("dies-late"), tmp_path / "out" / "0-dies-late", "Killed")
+    assert found.shown
+    assert not vllm._died(trial("other"), tmp_path / "nowhere", "Killed").shown
 
 
 def test_results_of_an_earlier_run_are_not_taken_for_this_one(python: Path, tmp_path: Path) -> None:

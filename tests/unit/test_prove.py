@@ -11,7 +11,7 @@ from dspatch.conformance import CheckResult, Report
 from dspatch.console import Console
 from dspatch.errors import ConformanceError, EngineEnvironmentError, NoGpuError, NoJobError
 from dspatch.job import Job, JobId, open_job
-from dspatch.stages import prove
+from dspatch.stages import prove, proving
 
 
 def job(target: str = "cpu") -> Job:
@@ -22,35 +22,35 @@ def result(status: str) -> CheckResult:
     return CheckResult(check="golden.fp32", variant="v", dtype="float32", status=status)  # type: ignore[arg-type]
 
 
-def proven(*states: str) -> prove.Proven:
+def proven(*states: str) -> proving.Proven:
     report = Report(results=tuple(result(state) for state in states), facts={})
-    return prove.Proven(job=job(), report=report, files=(Path("a"), Path("b"), Path("c")))
+    return proving.Proven(name="vllm", report=report, files=(Path("a"), Path("b"), Path("c")))
 
 
 def test_a_failed_check_and_an_empty_report_are_errors() -> None:
-    prove.check(proven("pass", "not-shown"))
+    proving.check(proven("pass", "not-shown"))
     for states in (["pass", "fail"], ["not-shown"], []):
         with pytest.raises(ConformanceError):
-            prove.check(proven(*states))
+            proving.check(proven(*states))
 
 
 def test_a_missing_system_library_says_how_to_get_it() -> None:
-    prove.need_libraries({"libc.so.6": "never"})
+    proving.need_libraries({"libc.so.6": "never"})
     with pytest.raises(EngineEnvironmentError) as error:
-        prove.need_libraries({"libnothing-of-the-kind.so.9": "apt-get install nothing"})
+        proving.need_libraries({"libnothing-of-the-kind.so.9": "apt-get install nothing"})
     assert error.value.next == "apt-get install nothing"
 
 
 def test_nothing_is_proven_before_it_is_built() -> None:
     with pytest.raises(NoJobError, match="build-wheel"):
-        prove.run(job(), Console(as_json=True), prove.Wanted())
+        prove.run(job(), Console(as_json=True), proving.Wanted())
 
 
 def test_a_cuda_wheel_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     receipt.write(job("cuda"), "build-wheel", {"wheel": {"path": "x.whl", "sha256": "0"}})
     with pytest.raises(NoGpuError):
-        prove.run(job("cuda"), Console(as_json=True), prove.Wanted())
+        prove.run(job("cuda"), Console(as_json=True), proving.Wanted())
 
 
 def test_a_passing_report_is_kept_until_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,25 +60,25 @@ def test_a_passing_report_is_kept_until_something_changes(monkeypatch: pytest.Mo
     measured: list[str] = []
 
     def measure(
-        one: Job, _: Console, wanted: prove.Wanted, wheel: Path, models: list[str], inputs: str
-    ) -> prove.Proven:
+        one: Job, _: Console, wanted: proving.Wanted, wheel: Path, models: list[str], inputs: str
+    ) -> proving.Proven:
         measured.append(inputs)
         report = Report(results=(result("pass"),), facts={})
         one.report.mkdir(parents=True, exist_ok=True)
         for name in ("report.json", "report.md", "report.xml"):
             (one.report / name).write_text("")
         prove._write_receipt(one, report, wanted, inputs)
-        return prove.Proven(job=one, report=report, files=())
+        return proving.Proven(name=str(one.id), report=report, files=())
 
     monkeypatch.setattr(prove, "_measure", measure)
     console = Console(as_json=True)
     for _ in range(2):
-        assert prove.run(mine, console, prove.Wanted()).report.ok
+        assert prove.run(mine, console, proving.Wanted()).report.ok
     assert len(measured) == 1
-    prove.run(mine, console, prove.Wanted(reference_ops=True))
-    prove.run(mine, console, prove.Wanted(reference_ops=True, fresh=True))
+    prove.run(mine, console, proving.Wanted(reference_ops=True))
+    prove.run(mine, console, proving.Wanted(reference_ops=True, fresh=True))
     assert len(measured) == 3
     receipt.write(mine, "build-wheel", {"wheel": {"path": "x.whl", "sha256": "2"}})
-    prove.run(mine, console, prove.Wanted(reference_ops=True))
+    prove.run(mine, console, proving.Wanted(reference_ops=True))
     assert len(measured) == 4
     assert len(set(measured)) == 3

@@ -32,6 +32,11 @@ def judge(seen: Seen, names: Sequence[str] = ()) -> list[CheckResult]:
     return [_one(name, seen) for name in names or CHECKS]
 
 
+def engine(name: str, seen: Seen, status: Status, note: str) -> CheckResult:
+    """What the engine itself did: `engine.start`, and `engine.run` where it stopped half way."""
+    return CheckResult(check=name, variant=seen.variant, dtype=seen.dtype, status=status, note=note)
+
+
 def refused(variant: str, dtype: str, why: str) -> list[CheckResult]:
     """The results of a model that the engine did not run: one failure, and nothing else shown."""
     failed = CheckResult(

@@ -41,6 +41,8 @@ def chunked(seen: Seen) -> Verdict:
     """Prompts that were prefilled in several chunks, against the oracle."""
     if not seen.facts.get("chunked_prefill"):
         return unseen("the engine turned chunked prefill off for this model")
+    if not seen.alone:
+        return unseen("no prompt was run")
     split = {prompt: m for prompt, m in seen.alone.items() if _chunks(m) > 1}
     if not split:
         return Verdict(wrong=True, note="no prompt was prefilled in chunks")
@@ -53,6 +55,8 @@ def prefix(seen: Seen) -> Verdict:
     """Prompts whose prefix came from the cache, against the oracle; without a hit it fails."""
     if not seen.facts.get("prefix_caching"):
         return unseen("the engine turned prefix caching off for this model")
+    if not seen.again:
+        return unseen("no prompt was run again")
     hits = {prompt: measures for prompt, measures in seen.again.items() if measures["cached"] > 0}
     if not hits:
         return Verdict(wrong=True, note="no prompt found its prefix in the cache")

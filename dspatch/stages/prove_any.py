@@ -1,0 +1,144 @@
+"""`dspatch conformance --env` and `--wheel`: an engine that no job built, held against transformers."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from dspatch import engines, paths, pins, variants
+from dspatch.audit import environment
+from dspatch.console import Console
+from dspatch.errors import NoGpuError, WheelError
+from dspatch.job import locked, prepare_work
+from dspatch.stages import proving
+from dspatch.stages.proving import Proven, Wanted
+from dspatch.wheel.compatible import check_base
+from dspatch.wheel.names import WheelName
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """An engine somewhere: `python` gives the interpreter that has it, once it is asked for.
+
+    `key` tells apart the folders of the reports; `target` is what the engine was built for.
+    """
+
+    engine: str
+    version: str
+    target: str
+    where: str
+    key: str
+    python: Callable[[engines.Progress], Path]
+
+    @property
+    def name(self) -> str:
+        """What the report calls it."""
+        return f"{self.engine} {self.version} ({self.where})"
+
+    @property
+    def folder(self) -> Path:
+        """Where its report and its logs go."""
+        digest = hashlib.sha256(self.key.encode()).hexdigest()[:8]
+        version = re.sub(r"[^\w.+-]", "-", self.version)
+        return paths.work() / "conformance" / f"{self.engine}-{version}-{digest}"
+
+
+def in_environment(given: str, engine: str) -> Subject:
+    """The engine that a Python, or a virtual environment's folder, has installed; nothing is imported.
+
+    Raises `EngineEnvironmentError` when there is no such Python, it does not start, or the engine
+    is not among its packages.
+    """
+    python = environment.interpreter(given)
+    found = environment.find(python, engine)
+    return Subject(
+        engine=engine,
+        version=found.version,
+        target=_target(engine, found.project, found.version),
+        where=str(python),
+        key=str(python),
+        python=lambda step: python,
+    )
+
+
+def of_wheel(path: Path, engine: str) -> Subject:
+    """A wheel, to be installed in an environment of its own.
+
+    Raises `WheelError` when it is no wheel of the engine, `IncompatibleBaseError` when this machine
+    cannot run it.
+    """
+    if not path.is_file():
+        raise WheelError(
+            f"there is no wheel at {path}.",
+            next="give a file; one on an index is fetched with: pip download --no-deps PROJECT==VERSION",
+        )
+    name, facts = WheelName.parse(path.name), pins.engine(engine)
+    if canonicalize_name(name.project) not in map(canonicalize_name, facts.projects):
+        raise WheelError(
+            f"{path.name} is no wheel of {engine}.",
+            why=f"those are named {', '.join(facts.projects)}",
+            next="name the wheel's engine with --engine",
+        )
+    check_base(path)
+    return Subject(
+        engine=engine,
+        version=str(name.version),
+        target=_target(engine, name.project, str(name.version)),
+        where=path.name,
+        key=str(path.resolve()),
+        python=lambda step: _environment(engine, path, step),
+    )
+
+
+def run(subject: Subject, console: Console, wanted: Wanted) -> Proven:
+    """Run the suite on it and write the report; without named models, on the whole family's.
+
+    Raises `NoGpuError` for a build for GPUs on a machine without one.
+    """
+    proving.need_tolerances(wanted.dtype)
+    models = proving.models_for(wanted.models or variants.names())
+    chosen = engines.get(subject.engine)
+    _need_gpu(subject)
+    proving.need_libraries(pins.engine(subject.engine).libraries.get(subject.target, {}))
+    if why := engines.unserved(subject.engine, getattr(chosen, "SERVED", ()), subject.version):
+        console.note(f"conformance: {why}")
+    prepare_work()
+    with locked(subject.folder, subject.name), console.working("conformance") as step:
+        return proving.measure(
+            subject.name,
+            engine=subject.engine,
+            python=subject.python(step),
+            folder=subject.folder,
+            models=models,
+            wanted=wanted,
+            step=step,
+        )
+
+
+def _environment(engine: str, wheel: Path, step: engines.Progress) -> Path:
+    from dspatch.engines.environment import for_wheel
+
+    return for_wheel(engine, wheel, step).python
+
+
+def _target(engine: str, project: str, version: str) -> str:
+    """`cpu` for a build that says so in its project or its version, else what its GPUs need."""
+    local = version.partition("+")[2]
+    cpu = pins.engine(engine).bases.get("cpu", "")
+    own = "cpu" in local or canonicalize_name(project) == canonicalize_name(cpu)
+    return "cpu" if own else "cuda"
+
+
+def _need_gpu(subject: Subject) -> None:
+    if subject.target == "cuda" and shutil.which("nvidia-smi") is None:
+        raise NoGpuError(
+            f"{subject.name} is a build for GPUs; none is here.",
+            why="nvidia-smi is not on PATH, and neither project nor version says cpu",
+            next="run it on a machine with a GPU, or name a CPU build",
+        )

@@ -1,0 +1,135 @@
+"""What every way to conformance shares: run the suite in an environment, write the report, judge it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dspatch.errors import ConformanceError, EngineEnvironmentError, NoToleranceError
+
+if TYPE_CHECKING:
+    from dspatch.conformance import Report
+    from dspatch.conformance.selftest import Selftest
+
+DTYPE = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What to prove: small models (none: those of the job's variants), and how.
+
+    `fresh` measures again although nothing changed since the last report.
+    """
+
+    models: tuple[str, ...] = ()
+    reference_ops: bool = False
+    selftest: bool = False
+    fresh: bool = False
+    dtype: str = DTYPE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proven:
+    """What the suite found of what `name` says, and the files that say so.
+
+    `selftest` is there only where it was asked for.
+    """
+
+    name: str
+    report: Report
+    files: tuple[Path, ...]
+    selftest: Selftest | None = None
+
+
+def measure(
+    name: str,
+    *,
+    engine: str,
+    python: Path,
+    folder: Path,
+    models: Sequence[str],
+    wanted: Wanted,
+    step: Callable[[str], None],
+) -> Proven:
+    """Run the suite on what `python` has installed; the report goes to `folder`/report."""
+    from dspatch.conformance import render
+    from dspatch.conformance import selftest as selftests
+    from dspatch.conformance.suite import run as run_suite
+    from dspatch.engines import Options
+
+    suite = selftests.run if wanted.selftest else run_suite
+    found: Any = suite(
+        python=python,
+        out=folder / "conformance",
+        variants=models,
+        engine=engine,
+        options=Options(reference_ops=wanted.reference_ops, dtype=wanted.dtype),
+        progress=step,
+    )
+    report: Report = found.clean if wanted.selftest else found
+    files = tuple(render.write(report, folder / "report"))
+    tested = found if wanted.selftest else None
+    return Proven(name=name, report=report, files=files, selftest=tested)
+
+
+def need_tolerances(dtype: str) -> None:
+    """Raise `NoToleranceError` for a dtype in which nobody has measured what the checks accept."""
+    from dspatch.conformance import tolerance
+
+    known = sorted({each for _, each in tolerance.table()})
+    if dtype not in known:
+        raise NoToleranceError(
+            f"No check has a tolerance in {dtype}, so every one would fail.",
+            why=f"tolerance.toml was measured in {', '.join(known)}",
+            next=f"leave --dtype out, or give one of {', '.join(known)}",
+        )
+
+
+def check(done: Proven) -> None:
+    """Raise `ConformanceError` when a check failed, or a planted fault was missed."""
+    if done.selftest is not None and not done.selftest.ok:
+        missed = [
+            f"{p.variant}: {p.fault.name}" for p in done.selftest.planted if p.outcome == "missed"
+        ]
+        raise ConformanceError(
+            f"the suite's self-test failed: {len(missed)} planted faults were missed.",
+            why="; ".join(missed) or "the clean run failed",
+            next=f"read {done.files[1]}",
+        )
+    failures = done.report.failures()
+    if failures:
+        raise ConformanceError(
+            f"{done.name}: {done.report.summary}.",
+            why="\n        ".join(f"{f.variant}: {f.check}: {f.note}" for f in failures[:6]),
+            next="run it with --reference-ops to tell a kernel's fault from a model's, or read"
+            f" {done.files[1]}",
+        )
+    if not done.report.ok:
+        raise ConformanceError(
+            f"{done.name}: nothing was shown.",
+            why=done.report.summary,
+            next=f"read {done.files[1]}",
+        )
+
+
+def models_for(variants: Sequence[str]) -> list[str]:
+    """The small models, with their forms, that stand for the variants of a job."""
+    from dspatch.conformance import small
+
+    return small.standing_for(variants)
+
+
+def need_libraries(libraries: Mapping[str, str]) -> None:
+    """Raise `EngineEnvironmentError` for the first system library that the loader does not find."""
+    for name, install in libraries.items():
+        try:
+            ctypes.CDLL(name)
+        except OSError as error:
+            raise EngineEnvironmentError(
+                f"{name} is missing, and the engine's compiled members load it.",
+                why=str(error),
+                next=install,
+            ) from None
