@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -61,20 +60,6 @@ def test_no_path_of_a_machine_and_no_host_is_in_the_tree() -> None:
             if path.is_file() and path.suffix in (".py", ".toml", ".j2", ".md", ".yml"):
                 text = path.read_text(encoding="utf-8")
                 assert not [word for word in words if word in text], path
-
-
-def test_every_package_is_installed() -> None:
-    config = ConfigParser()
-    config.read(ROOT / "setup.cfg")
-    listed = set(config["options"]["packages"].split())
-    present = {
-        ".".join(path.parent.relative_to(ROOT).parts) for path in paths.PACKAGE.rglob("__init__.py")
-    }
-    assert listed == present | {"dspatch.patches", "dspatch.templates"}
-    data = config["options.package_data"]
-    for path in paths.PACKAGE.rglob("*.toml"):
-        package = ".".join(path.parent.relative_to(ROOT).parts)
-        assert "*.toml" in data[package], path
 
 
 def test_readme_links_lead_somewhere() -> None:
