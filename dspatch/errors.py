@@ -257,6 +257,18 @@ class NoGpuError(DspatchError):
     exit_code = 53
 
 
+class ServerError(DspatchError):
+    """No OpenAI-compatible server answers at an address, or it lets nobody in."""
+
+    exit_code = 57
+
+
+class NotServedError(DspatchError):
+    """A server was asked for a model that it does not serve."""
+
+    exit_code = 58
+
+
 class ConformanceError(DspatchError):
     """The engine does not compute what the oracle computes."""
 

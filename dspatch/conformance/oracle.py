@@ -53,13 +53,13 @@ class Oracle:
                 f"computing golden results for {', '.join(g.checkpoint.case.name for g in missing)}"
             )
             tasks = [g.checkpoint.task() for g in missing if not g.checkpoint.complete]
-            self._work(tasks + [_golden_task(g) for g in missing])
+            self.work(tasks + [_golden_task(g) for g in missing])
         return found
 
     def measure(self, pairs: Sequence[tuple[Golden, Observed]]) -> list[Mapping[str, Any]]:
         """The numbers of each engine run beside the golden results; the worker documents them."""
         targets = [observed.tensors.with_name("measure.json") for _, observed in pairs]
-        self._work(
+        self.work(
             [
                 {
                     "kind": "measure",
@@ -80,7 +80,8 @@ class Oracle:
             checkpoint=made, path=paths.cache() / "golden" / f"{case.variant}-{key}.safetensors"
         )
 
-    def _work(self, tasks: Sequence[Mapping[str, Any]]) -> None:
+    def work(self, tasks: Sequence[Mapping[str, Any]]) -> None:
+        """Have the worker do tasks, as it documents them; `CheckpointError` when it fails."""
         with tempfile.TemporaryDirectory(prefix="dspatch-oracle-") as folder:
             request = Path(folder) / "request.json"
             request.write_text(json.dumps({"tasks": list(tasks)}))

@@ -1,7 +1,7 @@
 """Usage: python -m oracle_worker REQUEST.json, with this package's parent folder on PYTHONPATH.
 
-The request is a list under `tasks`, each with a `kind`: `make` a checkpoint, compute its `golden`
-results, or `measure` an engine's results. A task's output appears whole or not at all.
+The request is a list under `tasks`, each with a `kind`: `make` a checkpoint, make one to `serve`,
+compute the `golden` results, or `measure` an engine's results. A task's output appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -22,6 +22,13 @@ def make(task: Mapping[str, Any], target: Path) -> None:
     write(task["config"], task["seed"], task["form"], target)
 
 
+def serve(task: Mapping[str, Any], target: Path) -> None:
+    """Write a checkpoint that can be served, with the `script` that it says."""
+    from .served import make as write
+
+    write(task["config"], task["seed"], task["form"], task["script"], target)
+
+
 def golden(task: Mapping[str, Any], target: Path) -> None:
     """Write the golden results of the folder `checkpoint` for `prompts` and `steps`."""
     from safetensors.torch import save_file
@@ -39,7 +46,7 @@ def measure(task: Mapping[str, Any], target: Path) -> None:
     target.write_text(json.dumps(compute(*paths), indent=1) + "\n")
 
 
-KINDS = {"make": make, "golden": golden, "measure": measure}
+KINDS = {"make": make, "serve": serve, "golden": golden, "measure": measure}
 
 
 def main(request: Path) -> None:

@@ -1,0 +1,120 @@
+"""Every check of a server passes on a right one, and catches the server that breaks its rule."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from dspatch.conformance.api import checks, run
+from dspatch.conformance.api.checks import load
+from dspatch.conformance.api.server import Server
+from dspatch.conformance.api.wire import Wire
+from dspatch.conformance.report import Report
+from tests.unit.apikit import CONTEXT, NAME, serving
+
+BY_ID = {check.id: check for check in checks.ALL}
+
+# The rule that a server breaks, and the check that must see it.
+FAULTS = {
+    "unlisted": "models.listed",
+    "no-done": "stream.form",
+    "after-done": "stream.form",
+    "bad-json": "stream.form",
+    "id-changes": "stream.form",
+    "no-role": "stream.form",
+    "drops": "stream.greedy",
+    "seeded-stream": "stream.seeded",
+    "torn": "stream.characters",
+    "ends-twice": "finish.once",
+    "speaks-on": "finish.once",
+    "never-length": "finish.reason",
+    "one-more": "tokens.exact",
+    "total-off": "usage.adds",
+    "no-usage": "usage.streamed",
+    "usage-unasked": "usage.streamed",
+    "positive": "logprobs.sound",
+    "not-among": "logprobs.sound",
+    "sums-above": "logprobs.sound",
+    "logprob-streamed": "logprobs.streamed",
+    "stop-leaks": "stop.exact",
+    "stop-kept": "stop.exact",
+    "seed-ignored": "seed.repeats",
+    "n-ignored": "n.choices",
+    "n-differs": "n.choices",
+    "echo-ignored": "prompt.echo",
+    "list-order": "prompt.forms",
+    "think-leaks": "reasoning.split",
+    "reasoning-lost": "reasoning.split",
+    "arguments-lost": "tools.calls",
+    "hides-length": "tools.cut",
+    "cross-talk": "load.mixed",
+    "goes-on": "abort.frees",
+    "unknown-500": "unknown.field",
+    "unknown-changes": "unknown.field",
+    "wrong-500": "malformed.refused",
+    "accepts-negative": "malformed.refused",
+    "says-nothing": "malformed.refused",
+    "crashes": "malformed.refused",
+    "remembers": "malformed.alive",
+}
+
+
+def served(url: str, limit: int = 2000) -> Server:
+    wire = Wire(base=url, limit=limit, timeout=10)
+    return Server(wire=wire, model=NAME, context=CONTEXT, own=True)
+
+
+def checked(url: str, *names: str, limit: int = 2000) -> Report:
+    server = served(url, limit)
+    try:
+        return run.check_server(server, chosen=[BY_ID[name] for name in names] or checks.ALL)
+    finally:
+        server.wire.close()
+
+
+def test_a_right_server_passes_every_check_within_its_requests() -> None:
+    with serving() as url, closing(served(url).wire) as wire:
+        server = Server(wire=wire, model=NAME, context=CONTEXT, own=True)
+        offered = 4  # what is asked once, whichever check asks first
+        for check in checks.ALL:
+            before = server.wire.count
+            found = run.check_server(server, chosen=[check]).results[0]
+            spent, offered = server.wire.count - before - offered, 0
+            assert found.status == "pass", found
+            assert spent <= check.requests, check.id
+
+
+def test_every_check_has_a_fault_that_it_must_catch() -> None:
+    assert set(FAULTS.values()) == {check.id for check in checks.ALL}
+
+
+@pytest.mark.parametrize(("fault", "name"), FAULTS.items())
+def test_a_broken_rule_is_caught_by_its_check(
+    fault: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "PATIENCE", 0.5)
+    names = ["malformed.refused", name] if name == "malformed.alive" else [name]
+    with serving(fault) as url:
+        found = {result.check: result for result in checked(url, *names).results}
+    assert found[name].status == "fail", found[name]
+    assert found[name].note
+
+
+def test_a_server_that_dies_fails_one_check_and_leaves_the_rest_not_shown() -> None:
+    with serving("dies") as url:
+        report = checked(url)
+    statuses = [result.status for result in report.results]
+    assert statuses.count("fail") == 1
+    died = statuses.index("fail")
+    assert "stopped answering" in report.results[died].note
+    assert set(statuses[died + 1 :]) == {"not-shown"}
+    assert "pass" in statuses[:died]
+
+
+def test_requests_beyond_the_limit_are_not_sent() -> None:
+    with serving() as url:
+        report = checked(url, limit=9)
+    assert report.facts["requests"] == 9
+    assert {r.status for r in report.results if "--max-requests" in r.note} == {"not-shown"}
+    assert not report.failures()
