@@ -6,8 +6,8 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from dspatch.errors import ProcessError, ProcessTimeoutError
 
 TAIL_LINES = 30
 TAIL_BYTES = 64 * 1024
+STOPPING = 10.0  # seconds that a background process gets to stop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,43 @@ def run(
             next=f"read the whole log: {log}" if log else "mend the cause above and run it again",
         )
     return done
+
+
+@contextmanager
+def background(
+    argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that runs beside this one until the end of the block, when its whole group is stopped.
+
+    Both its streams go to `log`. It is asked to stop first, and killed after ten seconds.
+    """
+    command = [str(part) for part in argv]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        log.open("wb") as stream,
+        subprocess.Popen(
+            command,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as running,
+    ):
+        try:
+            yield running
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                running.wait(STOPPING)
+            # Children of a server that ended may still run.
+            kill_group(running.pid)
+
+
+def last_words(log: Path) -> str:
+    """The end of a log."""
+    return _file_tail(log) or "it printed nothing"
 
 
 def tail(text: str, lines: int = TAIL_LINES) -> str:

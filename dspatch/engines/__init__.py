@@ -79,6 +79,14 @@ class Observed:
         return not self.error or bool(self.facts.get("reached"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Parsers:
+    """The names of an engine's parsers: of tool calls, and of reasoning."""
+
+    tools: str
+    reasoning: str
+
+
 class Engine(Protocol):
     """What dspatch asks of an engine; modules of this package fulfil it."""
 

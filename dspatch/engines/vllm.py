@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dspatch import process
-from dspatch.engines import Observed, Options, Progress, Trial, served, unserved
+from dspatch.engines import Observed, Options, Parsers, Progress, Trial, served, unserved
+from dspatch.engines.serving import HOST, Service
 from dspatch.errors import EngineError, ProcessError
 
 NAME = "vllm"
@@ -102,6 +103,28 @@ def environment(options: Options) -> dict[str, str]:
         "OMP_WAIT_POLICY": "PASSIVE",
         "DSPATCH_REFERENCE_OPS": "1" if options.reference_ops else "0",
     }
+
+
+def service(python: Path, checkpoint: Path, *, name: str, port: int, parsers: Parsers) -> Service:
+    """What starts vLLM's server on loopback with a checkpoint, under the name that clients use."""
+    options = Options()
+    flags = {
+        "host": HOST,
+        "port": port,
+        "model": checkpoint,
+        "served-model-name": name,
+        "dtype": options.dtype,
+        "max-model-len": options.max_model_len,
+        "max-num-seqs": options.max_num_seqs,
+        "tool-call-parser": parsers.tools,
+        "reasoning-parser": parsers.reasoning,
+        "seed": 0,
+    }
+    given = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
+    module = "vllm.entrypoints.openai.api_server"
+    argv = (str(python), "-m", module, *given, "--enforce-eager", "--enable-auto-tool-choice")
+    own = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    return Service(argv=argv, env={**environment(options), **own})
 
 
 def _request(trial: Trial, folder: Path, options: Options) -> dict[str, Any]:

@@ -1,0 +1,74 @@
+"""An engine's own OpenAI-compatible server, started on loopback and stopped with all its processes."""
+
+from __future__ import annotations
+
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dspatch import process
+from dspatch.engines import Progress, silent
+from dspatch.errors import EngineError
+
+HOST = "127.0.0.1"
+PAUSE = 0.5  # seconds between two questions whether it is up
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """What starts a server: the command, and what is added to the environment."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on now."""
+    with socket.socket() as one:
+        one.bind((HOST, 0))
+        port: int = one.getsockname()[1]
+    return port
+
+
+@contextmanager
+def started(
+    service: Service, port: int, log: Path, *, timeout: float, progress: Progress = silent
+) -> Iterator[str]:
+    """The address of the running server; it is stopped at the end of the block.
+
+    `timeout` is in seconds until it answers. Raises `EngineError` when it ends before, or is too slow.
+    """
+    url = f"http://{HOST}:{port}"
+    with process.background(service.argv, env=service.env, log=log) as running:
+        progress("starting the engine's server")
+        ends = time.monotonic() + timeout
+        while not _up(url):
+            if (code := running.poll()) is not None:
+                raise EngineError(
+                    f"The engine's server ended with status {code} before it answered.",
+                    why=process.last_words(log),
+                    next=f"read its log: {log}",
+                )
+            if time.monotonic() > ends:
+                raise EngineError(
+                    f"The engine's server did not answer within {timeout:g} s.",
+                    why=process.last_words(log),
+                    next=f"read its log: {log}, or run it again on an idle machine",
+                )
+            time.sleep(PAUSE)
+        yield url
+
+
+def _up(url: str) -> bool:
+    # Loopback is reached without the proxies of the environment.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{url}/v1/models", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False

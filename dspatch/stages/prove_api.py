@@ -1,0 +1,150 @@
+"""`dspatch conformance --url` and `--api`: a running server, or one started here, held against the API's rules."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dspatch import engines, paths
+from dspatch.console import Console
+from dspatch.errors import ConformanceError, EngineError, ServerError
+from dspatch.job import prepare_work
+
+if TYPE_CHECKING:
+    from dspatch.conformance import Report
+    from dspatch.conformance.api.server import Server
+
+OWN_MARGIN = 1e-3  # nats: float32, as greedy.forced allows
+SERVED_AS = "small-deepseek"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a server may be asked: requests in all, seconds for each, seconds until it is up."""
+
+    requests: int = 600
+    timeout: float = 60.0
+    start: float = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What was found about the server that `name` says, and the files that say so."""
+
+    name: str
+    report: Report
+    files: tuple[Path, ...]
+
+
+def at_url(
+    url: str, console: Console, limits: Limits, *, model: str | None = None, key_env: str | None = None
+) -> Checked:
+    """Check the server at an address, wherever it is; the report goes into the folder of the jobs.
+
+    Raises `ServerError` and `NotServedError` when there is nothing to check.
+    """
+    from dspatch.conformance.api import contact
+    from dspatch.conformance.api.wire import Wire
+
+    wire = Wire(
+        base=contact.address(url), key=_key(key_env), limit=limits.requests, timeout=limits.timeout
+    )
+    with closing(wire), console.working("conformance") as step:
+        server = contact.meet(wire, model)
+        report = _checked(server, console, step)
+    return _written(wire.base, report, paths.work() / "conformance" / _folder(wire.base))
+
+
+def of_own(
+    python: Path, engine: str, model: str, folder: Path, console: Console, limits: Limits
+) -> Checked:
+    """Start the server of the engine that `python` has, on loopback with a small model; check and stop it."""
+    from dspatch.conformance.api import contact
+    from dspatch.conformance.api.wire import Wire
+
+    with (
+        console.working("conformance") as step,
+        _running(python, engine, model, folder, limits, step) as url,
+        closing(Wire(base=url, limit=limits.requests, timeout=limits.timeout)) as wire,
+    ):
+        server = replace(contact.meet(wire, SERVED_AS), own=True, margin=OWN_MARGIN)
+        report = _checked(server, console, step)
+    return _written(f"{engine}'s server with a small {model}", report, folder / "report")
+
+
+@contextmanager
+def _running(
+    python: Path, engine: str, model: str, folder: Path, limits: Limits, step: engines.Progress
+) -> Iterator[str]:
+    from dspatch.conformance import oracle
+    from dspatch.conformance.api import script
+    from dspatch.engines import serving
+
+    chosen: Any = engines.get(engine)
+    if not hasattr(chosen, "service"):
+        raise EngineError(
+            f"the module of {engine} says nothing of a server.",
+            why="it has no function `service`",
+            next="start the server yourself and give its address: --url",
+        )
+    prepare_work()
+    words = script.words()
+    parsers = engines.Parsers(tools=words["tool-parser"], reasoning=words["reasoning-parser"])
+    made = script.make(oracle.ensure(step), model)
+    port = serving.free_port()
+    service = chosen.service(python, made.path, name=SERVED_AS, port=port, parsers=parsers)
+    log = folder / "server.log"
+    with serving.started(service, port, log, timeout=limits.start, progress=step) as url:
+        yield url
+
+
+def _checked(server: Server, console: Console, step: engines.Progress) -> Report:
+    from dspatch.conformance.api import run
+
+    console.note(
+        f"conformance: {server.model} at {server.wire.base}: up to"
+        f" {min(run.planned(), server.wire.limit)} requests, 8 at once at most"
+    )
+    report = run.check_server(server, progress=step)
+    console.note(f"conformance: {server.wire.count} requests were sent")
+    return report
+
+
+def _key(name: str | None) -> str | None:
+    if name is None:
+        return None
+    if not (key := os.environ.get(name)):
+        raise ServerError(
+            f"The variable {name} holds no key.",
+            why="it is not set, or empty",
+            next=f"export {name}=… and run the command again",
+        )
+    return key
+
+
+def _folder(base: str) -> str:
+    return "api-" + re.sub(r"[^\w.-]+", "-", base.partition("://")[2])
+
+
+def _written(name: str, report: Report, folder: Path) -> Checked:
+    from dspatch.conformance import render
+
+    prepare_work()
+    return Checked(name=name, report=report, files=tuple(render.write(report, folder)))
+
+
+def check(done: Checked) -> None:
+    """Raise `ConformanceError` when a check failed, or nothing was shown."""
+    failures = done.report.failures()
+    if failures or not done.report.ok:
+        raise ConformanceError(
+            f"{done.name}: {done.report.summary}.",
+            why="\n        ".join(f"{one.check}: {one.note}" for one in failures[:6])
+            or "nothing was shown",
+            next=f"read {done.files[1]}",
+        )
