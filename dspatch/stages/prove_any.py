@@ -104,7 +104,7 @@ def run(subject: Subject, console: Console, wanted: Wanted) -> Proven:
     proving.need_tolerances(wanted.dtype)
     models = proving.models_for(wanted.models or variants.names())
     chosen = engines.get(subject.engine)
-    _need_gpu(subject)
+    need_gpu(subject)
     proving.need_libraries(pins.engine(subject.engine).libraries.get(subject.target, {}))
     if why := engines.unserved(subject.engine, getattr(chosen, "SERVED", ()), subject.version):
         console.note(f"conformance: {why}")
@@ -135,7 +135,8 @@ def _target(engine: str, project: str, version: str) -> str:
     return "cpu" if own else "cuda"
 
 
-def _need_gpu(subject: Subject) -> None:
+def need_gpu(subject: Subject) -> None:
+    """Raise `NoGpuError` for a build for GPUs on a machine without one."""
     if subject.target == "cuda" and shutil.which("nvidia-smi") is None:
         raise NoGpuError(
             f"{subject.name} is a build for GPUs; none is here.",

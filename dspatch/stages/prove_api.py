@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dspatch import engines, paths
+from dspatch import engines, paths, pins, receipt
 from dspatch.console import Console
 from dspatch.errors import ConformanceError, EngineError, ServerError
-from dspatch.job import prepare_work
+from dspatch.job import Job, locked, prepare_work
+from dspatch.stages import prove, prove_any, proving
+from dspatch.stages.prove_any import Subject
 
 if TYPE_CHECKING:
     from dspatch.conformance import Report
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 OWN_MARGIN = 1e-3  # nats: float32, as greedy.forced allows
 SERVED_AS = "small-deepseek"
+DEFAULT = "deepseek-v3"  # the model for an engine that no job built
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +45,12 @@ class Checked:
 
 
 def at_url(
-    url: str, console: Console, limits: Limits, *, model: str | None = None, key_env: str | None = None
+    url: str,
+    console: Console,
+    limits: Limits,
+    *,
+    model: str | None = None,
+    key_env: str | None = None,
 ) -> Checked:
     """Check the server at an address, wherever it is; the report goes into the folder of the jobs.
 
@@ -60,21 +68,58 @@ def at_url(
     return _written(wire.base, report, paths.work() / "conformance" / _folder(wire.base))
 
 
-def of_own(
-    python: Path, engine: str, model: str, folder: Path, console: Console, limits: Limits
+def of_job(job: Job, variants: Sequence[str], console: Console, limits: Limits) -> Checked:
+    """The server of a job's wheel, with the first small model that stands for its variants.
+
+    Raises `NoJobError` before build-wheel, `NoGpuError` for a CUDA wheel without a GPU.
+    """
+    from dspatch.engines.environment import for_wheel
+
+    wheel = job.dist / receipt.require(job, "build-wheel")["wheel"]["path"]
+    prove.need_gpu(job)
+    proving.need_libraries(pins.engine(job.id.engine).libraries.get(job.id.target, {}))
+    model = proving.models_for(variants or receipt.require(job, "apply")["variants"])[0]
+    with job.locked(), console.working("conformance") as step:
+        python = for_wheel(job.id.engine, wheel, step).python
+        return _own(str(job.id), python, job.id.engine, model, job.folder, console, limits, step)
+
+
+def of_subject(
+    subject: Subject, variants: Sequence[str], console: Console, limits: Limits
 ) -> Checked:
-    """Start the server of the engine that `python` has, on loopback with a small model; check and stop it."""
+    """The server of an engine that no job built. Raises `NoGpuError` where it needs a GPU."""
+    model = proving.models_for(variants or [DEFAULT])[0]
+    prove_any.need_gpu(subject)
+    proving.need_libraries(pins.engine(subject.engine).libraries.get(subject.target, {}))
+    prepare_work()
+    with locked(subject.folder, subject.name), console.working("conformance") as step:
+        python = subject.python(step)
+        return _own(
+            subject.name, python, subject.engine, model, subject.folder, console, limits, step
+        )
+
+
+def _own(
+    name: str,
+    python: Path,
+    engine: str,
+    model: str,
+    folder: Path,
+    console: Console,
+    limits: Limits,
+    step: engines.Progress,
+) -> Checked:
+    """Start the engine's server on loopback with a small model; check it, and stop it."""
     from dspatch.conformance.api import contact
     from dspatch.conformance.api.wire import Wire
 
     with (
-        console.working("conformance") as step,
         _running(python, engine, model, folder, limits, step) as url,
         closing(Wire(base=url, limit=limits.requests, timeout=limits.timeout)) as wire,
     ):
         server = replace(contact.meet(wire, SERVED_AS), own=True, margin=OWN_MARGIN)
         report = _checked(server, console, step)
-    return _written(f"{engine}'s server with a small {model}", report, folder / "report")
+    return _written(name, report, folder / "api")
 
 
 @contextmanager
@@ -92,13 +137,12 @@ def _running(
             why="it has no function `service`",
             next="start the server yourself and give its address: --url",
         )
-    prepare_work()
     words = script.words()
     parsers = engines.Parsers(tools=words["tool-parser"], reasoning=words["reasoning-parser"])
     made = script.make(oracle.ensure(step), model)
     port = serving.free_port()
     service = chosen.service(python, made.path, name=SERVED_AS, port=port, parsers=parsers)
-    log = folder / "server.log"
+    log = folder / "api" / "server.log"
     with serving.started(service, port, log, timeout=limits.start, progress=step) as url:
         yield url
 

@@ -17,10 +17,25 @@ from typing import Any
 
 NAME = "small"
 CONTEXT = 2048
-ANSWER = "The bridge is closed 😀 until noon; a ticket costs 7€ at the café, says жук. Ask again later."
+ANSWER = (
+    "The bridge is closed 😀 until noon; a ticket costs 7€ at the café, says жук. Ask again later."
+)
 THOUGHT = "First I look at which bridge is meant, then at the hours."
 CALL = ("get_weather", '{"city": "Zürich", "days": 3}')
-WORDS = "river stone light window garden paper silver morning under never quick naïve".split()
+WORDS = [
+    "river",
+    "stone",
+    "light",
+    "window",
+    "garden",
+    "paper",
+    "silver",
+    "morning",
+    "under",
+    "never",
+    "quick",
+    "naïve",
+]
 
 
 @dataclass
@@ -323,7 +338,10 @@ class Handler(BaseHTTPRequestHandler):
         elif fault == "says-nothing":
             self._send(status, "text/plain", b"bad")
         else:
-            self._json(500 if fault == "wrong-500" and "stop" in message else status, {"error": {"message": message}})
+            self._json(
+                500 if fault == "wrong-500" and "stop" in message else status,
+                {"error": {"message": message}},
+            )
 
     def _answer(self, body: dict[str, Any], chat: bool) -> None:
         prompts = body["messages"] if chat else body["prompt"]
@@ -357,9 +375,13 @@ class Handler(BaseHTTPRequestHandler):
             completion += sum(piece.token is not None for piece in found)
             choices.append(self._choice(number, body, one, found))
         usage = self._usage(body, chat, completion)
-        self._json(200, {"id": "1", "object": "whole", "model": NAME, "choices": choices, "usage": usage})
+        self._json(
+            200, {"id": "1", "object": "whole", "model": NAME, "choices": choices, "usage": usage}
+        )
 
-    def _choice(self, number: int, body: Mapping[str, Any], one: Asked, found: list[Piece]) -> dict[str, Any]:
+    def _choice(
+        self, number: int, body: Mapping[str, Any], one: Asked, found: list[Piece]
+    ) -> dict[str, Any]:
         text = "".join(piece.text for piece in found)
         if body.get("echo") and self.state.fault != "echo-ignored":
             text = one.prompt + text
@@ -384,7 +406,12 @@ class Handler(BaseHTTPRequestHandler):
         other = -0.06 if fault == "sums-above" else -3.5
         texts = [token.decode(errors="replace") for token in tokens]
         if one.chat:
-            return {"content": [_chat_logprob(t, raw, value, other, fault) for t, raw in zip(texts, tokens, strict=True)]}
+            return {
+                "content": [
+                    _chat_logprob(t, raw, value, other, fault)
+                    for t, raw in zip(texts, tokens, strict=True)
+                ]
+            }
         top = [{("?" if fault == "not-among" else text): value, "other": other} for text in texts]
         return {"tokens": texts, "token_logprobs": [value] * len(texts), "top_logprobs": top}
 
@@ -397,7 +424,15 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         if chat and fault != "no-role":
             for number in range(len(asked)):
-                self._event([{"index": number, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}])
+                self._event(
+                    [
+                        {
+                            "index": number,
+                            "delta": {"role": "assistant", "content": ""},
+                            "finish_reason": None,
+                        }
+                    ]
+                )
         for number, one in enumerate(asked):
             if body.get("echo") and fault != "echo-ignored":
                 self._event([{"index": number, "text": one.prompt, "finish_reason": None}])
@@ -410,7 +445,9 @@ class Handler(BaseHTTPRequestHandler):
                 self._event([self._delta(number, body, one, Piece(finish="stop"))])
             if fault == "speaks-on":
                 self._event([self._delta(number, body, one, Piece(text="!"))])
-        if ((body.get("stream_options") or {}).get("include_usage") and fault != "no-usage") or fault == "usage-unasked":
+        if (
+            (body.get("stream_options") or {}).get("include_usage") and fault != "no-usage"
+        ) or fault == "usage-unasked":
             self._event([], usage=self._usage(body, chat, completion))
         if fault == "bad-json":
             self.wfile.write(b"data: {oops\n\n")
@@ -419,13 +456,18 @@ class Handler(BaseHTTPRequestHandler):
         if fault == "after-done":
             self._event([])
 
-    def _delta(self, number: int, body: Mapping[str, Any], one: Asked, piece: Piece) -> dict[str, Any]:
+    def _delta(
+        self, number: int, body: Mapping[str, Any], one: Asked, piece: Piece
+    ) -> dict[str, Any]:
         choice: dict[str, Any] = {"index": number, "finish_reason": piece.finish, "logprobs": None}
         if body.get("logprobs") and piece.token is not None:
             choice["logprobs"] = self._logprobs([piece.token], one)
         if not one.chat:
             return {**choice, "text": piece.text}
-        delta: dict[str, Any] = {"content": piece.text, "reasoning_content": piece.reasoning or None}
+        delta: dict[str, Any] = {
+            "content": piece.text,
+            "reasoning_content": piece.reasoning or None,
+        }
         if piece.call:
             function = {key: piece.call[key] for key in ("name", "arguments")}
             delta["tool_calls"] = [{"index": 0, "id": piece.call["id"], "function": function}]

@@ -31,7 +31,9 @@ def address(url: str) -> str:
 
 def _no_address(url: str, why: str) -> ServerError:
     return ServerError(
-        f"{url} is no address of a server.", why=why, next="give one like --url http://127.0.0.1:8000"
+        f"{url} is no address of a server.",
+        why=why,
+        next="give one like --url http://127.0.0.1:8000",
     )
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from dspatch.conformance.api.wire import Wire
 
-# The first that is there; sums over the labels.
+# The first that is there, whatever engine names itself before the colon; sums over the labels.
 NAMES = {
-    "running": ("vllm:num_requests_running", "lmdeploy:num_requests_running", "sglang:num_running_reqs"),
-    "cache": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "lmdeploy:gpu_cache_usage_perc", "sglang:token_usage"),
-    "generated": ("vllm:generation_tokens_total", "lmdeploy:generation_tokens_total", "sglang:generation_tokens_total"),
-}  # fmt: skip
-LINE = re.compile(r"^(?P<name>[a-zA-Z_:][\w:]*)(?:\{[^}]*\})? (?P<value>\S+)", re.M)
+    "running": ("num_requests_running", "num_running_reqs"),
+    "cache": ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage"),
+    "generated": ("generation_tokens_total",),
+}
+LINE = re.compile(r"^(?:\w+:)?(?P<name>\w+)(?:\{[^}]*\})? (?P<value>\S+)", re.M)
 
 
 @dataclass(kw_only=True)

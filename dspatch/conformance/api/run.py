@@ -32,7 +32,12 @@ def facts(server: Server) -> dict[str, Any]:
     offers = server.facts.get("offers", {})
     known = {"url": server.wire.base, "model": server.model, "context": server.context}
     told = {f"{name}s": "yes" if value is True else value for name, value in offers.items()}
-    return {**known, **told, "requests": server.wire.count, "excused by rounding": server.facts.get("excused", 0)}
+    return {
+        **known,
+        **told,
+        "requests": server.wire.count,
+        "excused by rounding": server.facts.get("excused", 0),
+    }
 
 
 def _results(server: Server, chosen: Sequence[Check], progress: Progress) -> Iterator[ApiResult]:

@@ -44,7 +44,12 @@ class Server:
     def chat(self, content: str = QUESTION, **given: Any) -> dict[str, Any]:
         """The body of a chat request, greedy unless told otherwise."""
         messages = [{"role": "user", "content": content}]
-        return {"model": self.model, "messages": messages, "temperature": 0, "max_tokens": 24} | given
+        return {
+            "model": self.model,
+            "messages": messages,
+            "temperature": 0,
+            "max_tokens": 24,
+        } | given
 
     def text(self, prompt: Any = OPENING, **given: Any) -> dict[str, Any]:
         """The body of a completion request, greedy unless told otherwise."""
@@ -110,7 +115,9 @@ def difference(one: Choice, other: Choice) -> str:
         if a != b:
             start = _common(a, b)
             word = "content" if name == "text" else name
-            return f"{word} differs at character {start}: {_from(a, start)} against {_from(b, start)}"
+            return (
+                f"{word} differs at character {start}: {_from(a, start)} against {_from(b, start)}"
+            )
     calls = [[(call.name, call.arguments) for call in each.calls] for each in (one, other)]
     if calls[0] != calls[1]:
         return f"tool calls differ: {calls[0]} against {calls[1]}"

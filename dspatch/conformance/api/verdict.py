@@ -51,12 +51,16 @@ class Looked:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One check: its id, what it asks, how it looks, and the most requests that this may take."""
+    """One check: its id, how it looks, and the most requests that this may take."""
 
     id: str
-    what: str
     look: Callable[[Server], Verdict]
     requests: int
+
+    @property
+    def what(self) -> str:
+        """The rule that it checks: the first line of its function's docstring."""
+        return (self.look.__doc__ or "").partition("\n")[0].rstrip(".")
 
 
 @dataclass(frozen=True, kw_only=True)

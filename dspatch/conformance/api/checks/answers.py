@@ -50,7 +50,7 @@ def form(server: Server) -> Verdict:
 
 
 def _role(said: Said) -> list[str]:
-    first = next((o["choices"][0] for o in said.objects if o["choices"]), {})
+    first: Mapping[str, Any] = next((o["choices"][0] for o in said.objects if o["choices"]), {})
     role = (first.get("delta") or {}).get("role")
     return [] if role == "assistant" else [f"the first delta has the role {role!r}"]
 
@@ -92,7 +92,9 @@ def join_sampled(server: Server) -> Verdict:
     for name, body in asked(server, **SAMPLED):
         first, second = server.whole(body).only, server.whole(body).only
         if (first.text, first.reasoning) != (second.text, second.reasoning):
-            return not_shown(f"{name}: the same seed gives other text, so a stream cannot be compared")
+            return not_shown(
+                f"{name}: the same seed gives other text, so a stream cannot be compared"
+            )
         _compare(server, looked, name, body)
     return looked.verdict()
 
@@ -110,7 +112,11 @@ def _compare(server: Server, looked: Looked, name: str, body: Mapping[str, Any])
 
 def _excused(server: Server) -> str:
     count = server.facts.get("excused", 0)
-    return f"{count} excused: the model preferred its token by less than {server.margin:g} nats" if count else ""
+    return (
+        f"{count} excused: the model preferred its token by less than {server.margin:g} nats"
+        if count
+        else ""
+    )
 
 
 def finish_once(server: Server) -> Verdict:

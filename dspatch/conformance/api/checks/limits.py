@@ -44,7 +44,10 @@ def stops(server: Server) -> Verdict:
             expected = said.text.partition(mark)[0]
             for way, choice in _both(server, stopping):
                 fault = _cut(choice, expected, mark)
-                looked.at(fault and _excusable(server, body, said, choice, fault), f"{name} {way} {mark!r}")
+                looked.at(
+                    fault and _excusable(server, body, said, choice, fault),
+                    f"{name} {way} {mark!r}",
+                )
         if len(said.text) > 20:
             looked.at(_two(server, body, said), f"{name} with two stop strings")
     return looked.verdict()

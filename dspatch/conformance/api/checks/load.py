@@ -37,7 +37,9 @@ def _mixed(server: Server) -> list[Mapping[str, Any]]:
         prompt = f"{prompts[number % 4]}{number}"
         for name, body in asked(server, max_tokens=8 + 5 * number):
             messages = [{"role": "user", "content": prompt}]
-            found.append({**body, **({"messages": messages} if name == "chat" else {"prompt": prompt})})
+            found.append(
+                {**body, **({"messages": messages} if name == "chat" else {"prompt": prompt})}
+            )
     return found
 
 
@@ -73,7 +75,9 @@ def _left(server: Server, body: Mapping[str, Any], before: metrics.Load) -> str:
         time.sleep(0.3)
     if now is None:
         return "/metrics stopped answering"
-    return f"after {PATIENCE:g} s: running {now.running}, cache {now.cache} (before: {before.cache})"
+    return (
+        f"after {PATIENCE:g} s: running {now.running}, cache {now.cache} (before: {before.cache})"
+    )
 
 
 def _worked(before: metrics.Load, now: metrics.Load) -> str:

@@ -76,7 +76,9 @@ def judged(answer: Answer, must: str) -> str:
         return answer.told(100)
     if answer.status < 400:
         return f"it is accepted with {answer.status}" if must == "refuse" else ""
-    return "" if message(answer) else f"{answer.status} without a message in JSON: {answer.told(60)}"
+    return (
+        "" if message(answer) else f"{answer.status} without a message in JSON: {answer.told(60)}"
+    )
 
 
 def message(answer: Answer) -> str:

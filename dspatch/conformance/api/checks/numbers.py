@@ -30,21 +30,24 @@ def usage(server: Server) -> Verdict:
 
 
 def _adds(usage: Mapping[str, Any] | None) -> str:
-    numbers = [(usage or {}).get(part) for part in PARTS]
-    if not all(isinstance(number, int) for number in numbers):
+    numbers = [value for part in PARTS if isinstance(value := (usage or {}).get(part), int)]
+    if len(numbers) != len(PARTS):
         return f"usage is {dict(usage) if usage else None}"
     prompt, completion, total = numbers
     return "" if prompt + completion == total else f"{prompt} + {completion} is not {total}"
 
 
 def _twice(one: Mapping[str, Any] | None, two: Mapping[str, Any] | None) -> str:
-    if not (one and two):
-        return ""
-    parts = [(one.get(part), two.get(part)) for part in PARTS[:2]]
-    (prompt, same), (completion, both) = parts
+    if _adds(one) or _adds(two):
+        return ""  # said already
+    assert one is not None
+    assert two is not None
+    (prompt, same), (completion, both) = ((one[part], two[part]) for part in PARTS[:2])
     if prompt != same:
         return f"prompt_tokens is {same}, and {prompt} for one choice"
-    return "" if both == 2 * completion else f"completion_tokens is {both}, and {completion} for one"
+    return (
+        "" if both == 2 * completion else f"completion_tokens is {both}, and {completion} for one"
+    )
 
 
 def usage_streamed(server: Server) -> Verdict:
@@ -55,7 +58,11 @@ def usage_streamed(server: Server) -> Verdict:
         whole = server.whole(body)
         counted = server.streamed({**body, "stream_options": {"include_usage": True}})
         looked.at(_same_usage(whole, counted), name)
-        places.add("a chunk of its own" if counted.objects and not counted.objects[-1]["choices"] else "the last chunk")
+        places.add(
+            "a chunk of its own"
+            if counted.objects and not counted.objects[-1]["choices"]
+            else "the last chunk"
+        )
         plain = server.streamed(body)
         looked.at("usage comes although nobody asked" if plain.usage else "", f"{name} without")
     return looked.verdict(f"usage is in {' and in '.join(sorted(places))}" if places else "")

@@ -27,7 +27,7 @@ TOOLS = [
     }
 ]
 WEATHER = "What will the weather in Zürich be over the next three days? Use the tool."
-THINKING = {"chat_template_kwargs": {"thinking": True, "enable_thinking": True}}
+THINKING: dict[str, Any] = {"chat_template_kwargs": {"thinking": True, "enable_thinking": True}}
 TORN = "�"
 
 

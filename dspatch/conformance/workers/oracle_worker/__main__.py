@@ -24,7 +24,7 @@ def make(task: Mapping[str, Any], target: Path) -> None:
 
 def serve(task: Mapping[str, Any], target: Path) -> None:
     """Write a checkpoint that can be served, with the `script` that it says."""
-    from .served import make as write
+    from .script import make as write
 
     write(task["config"], task["seed"], task["form"], task["script"], target)
 

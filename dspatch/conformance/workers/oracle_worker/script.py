@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ PIECES = (3, 5, 2, 4)  # characters a piece, in turn
 PRINTABLE = range(0x20, 0x7F)
 
 
-def make(config: dict[str, Any], seed: int, form: str, script: Mapping[str, Any], target: Path) -> None:
-    """Write the checkpoint into the new folder `target`; `script` is what served.toml holds."""
+def make(
+    config: dict[str, Any], seed: int, form: str, script: Mapping[str, Any], target: Path
+) -> None:
+    """Write the checkpoint into the new folder `target`; `script` is what script.toml holds."""
     from safetensors.numpy import save_file
 
     write_checkpoint(config, seed, form, target)
@@ -82,9 +85,9 @@ def _successors(vocabulary: Sequence[str], chains: Sequence[Sequence[str]], seed
     scripted = {ids[token] for chain in chains for token in chain}
     ring = [ids[_letters()[byte]] for byte in PRINTABLE if ids[_letters()[byte]] not in scripted]
     np.random.Generator(np.random.PCG64(seed)).shuffle(ring)
-    follows = {a: b for a, b in zip(ring, [*ring[1:], ring[0]], strict=True)}
+    follows = dict(zip(ring, [*ring[1:], ring[0]], strict=True))
     for chain in chains:
-        for token, then in zip(chain, chain[1:], strict=False):
+        for token, then in pairwise(chain):
             follows[ids[token]] = ids[then]
     return [follows.get(number, ring[number % len(ring)]) for number in range(len(vocabulary))]
 
@@ -94,7 +97,9 @@ def _follow(weights: dict[str, Any], successors: Sequence[int], script: Mapping[
     embedding = weights["model.embed_tokens.weight"]
     head = weights["lm_head.weight"]
     for token, then in enumerate(successors):
-        head[then] += script["logit"] * embedding[token] / np.dot(embedding[token], embedding[token])
+        head[then] += (
+            script["logit"] * embedding[token] / np.dot(embedding[token], embedding[token])
+        )
     embedding *= script["gain"]
 
 

@@ -17,18 +17,18 @@ from dspatch.tomlfile import load
 GENERATION = 1
 
 
-def script() -> Mapping[str, Any]:
-    """Tokens, words, chat template and parsers, from served.toml."""
-    return load(PACKAGE / "conformance" / "api" / "served.toml", CheckpointError).data
+def words() -> Mapping[str, Any]:
+    """Tokens, words, chat template and parsers, from script.toml."""
+    return load(PACKAGE / "conformance" / "api" / "script.toml", CheckpointError).data
 
 
 def make(oracle: Oracle, model: str) -> Checkpoint:
     """The checkpoint of a small model (`deepseek-v3`, `deepseek-v3/saved`), made when it is not there."""
     case = small.case(model)
     plain = checkpoint.of(case, written_with=oracle.identity)
-    words = dict(script())
-    key = checkpoint.digest(["served", GENERATION, plain.key, words])
+    spoken = dict(words())
+    key = checkpoint.digest(["script", GENERATION, plain.key, spoken])
     made = dataclasses.replace(plain, key=key)
     if not made.complete:
-        oracle.work([{**made.task(), "kind": "serve", "script": words}])
+        oracle.work([{**made.task(), "kind": "serve", "script": spoken}])
     return made
