@@ -306,7 +306,9 @@ class Handler(BaseHTTPRequestHandler):
         fault = self.state.fault
         if bad and fault == "accepts-negative" and body.get("n") == -1:
             body, bad = {**body, "n": 1}, None
-        if bad:
+        if fault == "mute":
+            self._refuse(404, "nothing of that kind here")
+        elif bad:
             self._refuse(*bad)
         elif fault == "unknown-500" and "x_nobody_knows" in body:
             self._json(500, {"error": {"message": "oh"}})

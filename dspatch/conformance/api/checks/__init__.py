@@ -7,6 +7,7 @@ from dspatch.conformance.api.verdict import Check
 
 ALL = (
     Check(id="models.listed", look=answers.models, requests=1),
+    Check(id="answers.plain", look=answers.plain, requests=2),
     Check(id="stream.form", look=answers.form, requests=4),
     Check(id="stream.greedy", look=answers.join_greedy, requests=23),
     Check(id="stream.seeded", look=answers.join_sampled, requests=12),

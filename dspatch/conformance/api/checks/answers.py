@@ -36,6 +36,18 @@ def models(server: Server) -> Verdict:
     return looked.verdict()
 
 
+def plain(server: Server) -> Verdict:
+    """Chats, completions, or both answer a plain request."""
+    looked = Looked(what="kinds of request that are answered")
+    for _ in asked(server):
+        looked.at("")
+    offers = server.facts["offers"].items()
+    refusals = [f"{name}s: {why}" for name, why in offers if why is not True]
+    if not looked.times:
+        looked.at("; ".join(refusals))
+    return looked.verdict("; ".join(refusals))
+
+
 def form(server: Server) -> Verdict:
     """Every event is JSON, [DONE] is last and said once, and id and model stay."""
     looked = Looked(what="streams")
