@@ -112,6 +112,7 @@ def shrunk(variant: Variant) -> dict[str, Any]:
     config |= {key: value for key, value in sizes.items() if not isinstance(value, Mapping)}
     config |= sizes["query-compression"] if variant.q_lora_rank is not None else {}
     config |= sizes["groups"] if (variant.n_group or 1) > 1 else {}
+    config |= sizes["indexer"] if variant.index_topk is not None else {}
     return config | {
         "architectures": [variant.architecture],
         "model_type": rules()["model-types"][variant.architecture],

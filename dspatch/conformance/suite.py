@@ -116,7 +116,7 @@ def results(seen: Seen) -> list[CheckResult]:
     """Every check on one model; of an engine that stopped half way, on what it had shown."""
     error = str(seen.facts.get("error", ""))
     if error and not seen.measures:
-        return checks.refused(seen.variant, seen.dtype, error)
+        return checks.refused(seen, error)
     backends = ", ".join(seen.facts.get("attention", []))
     stopped = [checks.engine("engine.run", seen, "fail", error)] if error else []
     return [checks.engine("engine.start", seen, "pass", backends), *stopped, *checks.judge(seen)]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
+from typing import Any
 
 from dspatch.conformance import tolerance
-from dspatch.conformance.checks import cache, golden, greedy, weights
+from dspatch.conformance.checks import cache, golden, greedy, indexer, weights
 from dspatch.conformance.checks.seen import Seen, Verdict
 from dspatch.conformance.report import CheckResult, Status
 
@@ -18,6 +19,7 @@ CHECKS: dict[str, Check] = {
     "weights.values": weights.values,
     "golden.fp32": golden.fp32,
     "golden.routes": golden.routes,
+    "indexer.choices": indexer.choices,
     "greedy.forced": greedy.forced,
     "decode.paged": cache.decode,
     "prefill.chunked": cache.chunked,
@@ -27,9 +29,18 @@ CHECKS: dict[str, Check] = {
 }
 
 
+# Checks that a model without this key in its config has nothing to show to.
+NEEDS = {"indexer.choices": "index_topk"}
+
+
+def fitting(config: Mapping[str, Any], names: Sequence[str] = ()) -> list[str]:
+    """The named checks, or all, that a model with this config can be held to."""
+    return [name for name in names or CHECKS if name not in NEEDS or NEEDS[name] in config]
+
+
 def judge(seen: Seen, names: Sequence[str] = ()) -> list[CheckResult]:
     """The named checks, or all, on what was seen."""
-    return [_one(name, seen) for name in names or CHECKS]
+    return [_one(name, seen) for name in fitting(seen.config, names)]
 
 
 def engine(name: str, seen: Seen, status: Status, note: str) -> CheckResult:
@@ -37,17 +48,11 @@ def engine(name: str, seen: Seen, status: Status, note: str) -> CheckResult:
     return CheckResult(check=name, variant=seen.variant, dtype=seen.dtype, status=status, note=note)
 
 
-def refused(variant: str, dtype: str, why: str) -> list[CheckResult]:
+def refused(seen: Seen, why: str) -> list[CheckResult]:
     """The results of a model that the engine did not run: one failure, and nothing else shown."""
-    failed = CheckResult(
-        check="engine.start", variant=variant, dtype=dtype, status="fail", note=why
-    )
     note = "the engine did not run this model"
-    rest = [
-        CheckResult(check=name, variant=variant, dtype=dtype, status="not-shown", note=note)
-        for name in CHECKS
-    ]
-    return [failed, *rest]
+    rest = [engine(name, seen, "not-shown", note) for name in fitting(seen.config)]
+    return [engine("engine.start", seen, "fail", why), *rest]
 
 
 def _one(name: str, seen: Seen) -> CheckResult:

@@ -11,15 +11,18 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def latent(seen: Seen) -> Verdict:
-    """The engine's own cache layout has one latent and rotary key a token and layer, no heads."""
+    """The engine's own cache layout has one latent and rotary key a token and layer, no heads.
+
+    An indexer adds one key of its own.
+    """
     cache = seen.facts.get("cache")
     if not cache:
         return unseen("the engine does not tell its cache layout")
     config = seen.config
-    width = config["kv_lora_rank"] + config["qk_rope_head_dim"]
+    width = config["kv_lora_rank"] + config["qk_rope_head_dim"] + config.get("index_head_dim", 0)
     expected = width * BYTES[seen.dtype] * config["num_hidden_layers"]
     found = cache["bytes_per_token"]
-    note = f"{found:.0f} bytes a token, the latent takes {expected} ({', '.join(cache['kinds'])})"
+    note = f"{found:.0f} bytes a token, latents take {expected} ({', '.join(cache['kinds'])})"
     return Verdict(measured=abs(found - expected), note=note)
 
 

@@ -19,7 +19,9 @@ def golden(folder: Path, prompts: dict[str, list[int]], steps: int) -> dict[str,
 
     Keys, each below the prompt's name: `ids` (tokens,), `logits` (tokens, vocab), `layer.N` and
     `final` (tokens, hidden), `routes.N` (tokens, chosen experts, sorted); and `sane.sdpa` and
-    `sane.twin`, the relative difference of the oracle from its two controls.
+    `sane.twin`, the relative difference of the oracle from its two controls. Of a model with an
+    indexer also `chosen.N` (tokens, most keys; sorted, -1 for none) and, from the second model,
+    `scores.N` (tokens, tokens), by which `sane.choices` judges the oracle's own choices.
     """
     model = _model(folder, "eager")
     out: dict[str, Tensor] = {}
@@ -80,9 +82,17 @@ def _hooks(model: Any) -> Iterator[dict[str, Tensor]]:
 
         return hook
 
+    def keys(name: str) -> Any:
+        def hook(module: Any, args: Any, output: Any) -> None:
+            seen[name] = _causal(output[0])
+
+        return hook
+
     handles = [model.model.norm.register_forward_hook(hidden("final"))]
     for number, layer in enumerate(model.model.layers):
         handles.append(layer.register_forward_hook(hidden(f"layer.{number}")))
+        if hasattr(layer.self_attn, "indexer"):
+            handles.append(layer.self_attn.indexer.register_forward_hook(keys(f"chosen.{number}")))
         if hasattr(layer.mlp, "gate"):
             handles.append(layer.mlp.gate.register_forward_hook(chosen(f"routes.{number}")))
     try:
@@ -92,19 +102,32 @@ def _hooks(model: Any) -> Iterator[dict[str, Tensor]]:
             handle.remove()
 
 
+def _causal(chosen: Tensor) -> Tensor:
+    """Chosen keys (tokens, most), sorted; transformers fills up with later keys, and masks them."""
+    later = chosen > torch.arange(len(chosen))[:, None]
+    return chosen.to(torch.int32).masked_fill(later, -1).sort(-1)[0]
+
+
 def _sanity(folder: Path, out: dict[str, Tensor], names: list[str]) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     config = json.loads((folder / "oracle.json").read_text())
     weights, other = load_file(folder / "model.safetensors"), _model(folder, "sdpa")
-    worst = {"sane.sdpa": 0.0, "sane.twin": 0.0}
+    worst, found = {"sane.sdpa": 0.0, "sane.twin": 0.0, "sane.choices": 0.0}, {}
     for name in names:
-        ids, logits = out[name].tolist(), out[name.replace(".ids", ".logits")]
+        stem = name.removesuffix("ids")
+        ids, logits = out[name].tolist(), out[f"{stem}logits"]
         with torch.no_grad():
+            run = twin.run(config, weights, ids)
             second = {
                 "sane.sdpa": other(torch.tensor([ids]), use_cache=False).logits[0],
-                "sane.twin": twin.logits(config, weights, ids),
+                "sane.twin": run.logits,
             }
         for key, value in second.items():
             worst[key] = max(worst[key], metrics.relative(value, logits))
-    return {key: torch.tensor(value, dtype=torch.float64) for key, value in worst.items()}
+        for layer, scores in enumerate(run.scores):
+            missed = metrics.choices_missed(out[f"{stem}chosen.{layer}"], scores)
+            worst["sane.choices"] = max(worst["sane.choices"], float(missed.max()))
+            found[f"{stem}scores.{layer}"] = scores.float()
+    controls = {key: torch.tensor(value, dtype=torch.float64) for key, value in worst.items()}
+    return found | controls

@@ -23,7 +23,7 @@ def measure(golden: Path, checkpoint: Path, result: Path) -> dict[str, Any]:
 
     expected, found = load_file(golden), load_file(result)
     runs = {name: run(expected, _below(found, name)) for name in _runs(found)}
-    sane = {key: float(expected[f"sane.{key}"]) for key in ("sdpa", "twin")}
+    sane = {key: float(value) for key, value in _below(expected, "sane.").items()}
     compared = weights(load_file(checkpoint), _below(found, "weights/"))
     return {"runs": runs, "weights": compared, "sane": sane}
 
@@ -69,6 +69,7 @@ def _prompt(expected: Tensors, found: Tensors) -> dict[str, Any]:
         "finite": bool(found["logits"].isfinite().all()),
         "layers": _layers(expected, found, length + same),
         "routes": _routes(expected, found, length + same),
+        "choices": _choices(expected, found, length + same),
         "forwards": found["forwards"].tolist() if "forwards" in found else [],
         "cached": int(found["cached"]) if "cached" in found else 0,
     }
@@ -79,9 +80,26 @@ def _agreed_steps(expected: Tensor, found: Tensor) -> int:
     return int(differing[0]) if len(differing) else int(found.shape[0])
 
 
+def _choices(expected: Tensors, found: Tensors, tokens: int) -> list[list[Any]]:
+    """[layer, worst missed score, tokens whose keys differ, tokens]; empty without an indexer."""
+    rows = min(tokens, expected["ids"].shape[0] - 1)
+    out = []
+    for name, layer in _numbered(found, "chosen"):
+        scores = expected[f"scores.{layer}"][:rows, :rows]
+        missed = metrics.choices_missed(found[name][:rows], scores)
+        out.append([layer, float(missed.max()), int((missed > 0).sum()), rows])
+    return out
+
+
+def _numbered(found: Tensors, kind: str) -> list[tuple[str, int]]:
+    """Names `KIND.N` with their numbers, in the order of these."""
+    names = [name for name in found if name.startswith(f"{kind}.")]
+    return sorted(((name, int(name.split(".")[1])) for name in names), key=lambda one: one[1])
+
+
 def _layers(expected: Tensors, found: Tensors, tokens: int) -> list[list[Any]]:
     """[name, relative difference] in the model's order, over the tokens that both texts share."""
-    names = sorted((n for n in found if n.startswith("layer.")), key=lambda n: int(n.split(".")[1]))
+    names = [name for name, _ in _numbered(found, "layer")]
     names += ["final"] if "final" in found else []
     rows = min(tokens, expected["ids"].shape[0] - 1)
     return [[n, metrics.relative(found[n][:rows], expected[n][:rows])] for n in names]
@@ -89,13 +107,10 @@ def _layers(expected: Tensors, found: Tensors, tokens: int) -> list[list[Any]]:
 
 def _routes(expected: Tensors, found: Tensors, tokens: int) -> list[list[Any]]:
     """[layer, tokens whose experts differ, tokens]; empty when no router was seen."""
-    names = sorted(
-        (n for n in found if n.startswith("routes.")), key=lambda n: int(n.split(".")[1])
-    )
     rows = min(tokens, expected["ids"].shape[0] - 1)
     return [
-        [int(n.split(".")[1]), metrics.routes_differing(found[n][:rows], expected[n][:rows]), rows]
-        for n in names
+        [layer, metrics.routes_differing(found[name][:rows], expected[name][:rows]), rows]
+        for name, layer in _numbered(found, "routes")
     ]
 
 

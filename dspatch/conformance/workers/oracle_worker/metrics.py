@@ -36,3 +36,23 @@ def routes_differing(measured: Tensor, expected: Tensor) -> int:
     if measured.shape != expected.shape:
         return int(expected.shape[0])
     return int((measured.long() != expected.long()).any(-1).sum())
+
+
+def choices_missed(chosen: Tensor, scores: Tensor) -> Tensor:
+    """By how much each query prefers what it did not choose to what it did, (tokens,).
+
+    `chosen` (tokens, most) has key numbers, -1 for none; `scores` (tokens, tokens) has -inf for keys
+    that come later. 0 where the best keys were chosen; inf where a later key was, one twice, or not
+    as many as there are up to the most.
+    """
+    if len(chosen) != len(scores):
+        return torch.full((len(scores),), float("inf"))
+    count = torch.arange(1, len(scores) + 1).clamp_max(chosen.shape[1])
+    taken = torch.zeros_like(scores, dtype=torch.bool)
+    rows, places = (chosen >= 0).nonzero(as_tuple=True)
+    taken[rows, chosen[rows, places].long().clamp_max(scores.shape[1] - 1)] = True
+    worst = scores.masked_fill(~taken, float("inf")).amin(-1)
+    best = scores.masked_fill(taken, float("-inf")).amax(-1)
+    missed = (best - worst).nan_to_num(nan=float("inf"), neginf=0.0).clamp_min(0.0)
+    whole = (taken.sum(-1) == count) & ((chosen >= 0).sum(-1) == count) & worst.isfinite()
+    return missed.masked_fill(~whole, float("inf"))

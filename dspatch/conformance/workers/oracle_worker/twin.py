@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,21 +17,87 @@ from torch import Tensor
 Weights = Mapping[str, Tensor]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Logits (tokens, vocab) and, of a model with an indexer, each layer's scores (tokens, tokens)."""
+
+    logits: Tensor
+    scores: tuple[Tensor, ...] = ()
+
+
 def logits(config: Mapping[str, Any], weights: Weights, ids: list[int]) -> Tensor:
     """Logits of every position, (tokens, vocab) in float64."""
+    return run(config, weights, ids).logits
+
+
+def run(config: Mapping[str, Any], weights: Weights, ids: list[int]) -> Run:
+    """One forward pass over a whole sequence, in float64."""
     double = {name: value.double() for name, value in weights.items()}
     hidden = double["model.embed_tokens.weight"][ids]
+    scores = []
     for layer in range(config["num_hidden_layers"]):
         part = _below(double, f"model.layers.{layer}.")
         normed = _norm(hidden, part["input_layernorm.weight"], config)
-        hidden = hidden + attention(config, _below(part, "self_attn."), normed)
+        unseen = _future(len(ids))
+        if "index_topk" in config:
+            scores.append(index_scores(config, _below(part, "self_attn."), normed))
+            unseen = _unchosen(scores[-1], config["index_topk"])
+        hidden = hidden + attention(config, _below(part, "self_attn."), normed, unseen)
         normed = _norm(hidden, part["post_attention_layernorm.weight"], config)
         hidden = hidden + _feed_forward(config, _below(part, "mlp."), normed)
-    return _norm(hidden, double["model.norm.weight"], config) @ double["lm_head.weight"].T
+    out = _norm(hidden, double["model.norm.weight"], config) @ double["lm_head.weight"].T
+    return Run(logits=out, scores=tuple(scores))
 
 
-def attention(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tensor:
-    """Multi-head latent attention over one sequence, (tokens, hidden) to (tokens, hidden)."""
+def _future(tokens: int) -> Tensor:
+    return torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
+
+
+def _unchosen(scores: Tensor, count: int) -> Tensor:
+    """What no query may see: all but its `count` best keys, and never one that comes later."""
+    best = scores.topk(min(count, scores.shape[1]))[1]
+    return torch.ones_like(scores, dtype=torch.bool).scatter(1, best, False) | _future(len(scores))
+
+
+def index_scores(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tensor:
+    """How much each query wants each key, (tokens, tokens): equation 1 of DeepSeek-V3.2's report.
+
+    Heads vote by the positive part of query times key, each with a weight that the query gives it.
+    Queries come from the compressed query, keys are shared by the heads, and the first part of both
+    is rotated in halves, where attention itself rotates pairs. A key that comes later has -inf.
+    """
+    tokens, heads, dim = hidden.shape[0], config["index_n_heads"], config["index_head_dim"]
+    query = (_query_latent(config, part, hidden) @ part["indexer.wq_b.weight"].T).view(
+        tokens, heads, dim
+    )
+    key = torch.nn.functional.layer_norm(
+        hidden @ part["indexer.wk.weight"].T,
+        (dim,),
+        part["indexer.k_norm.weight"],
+        part["indexer.k_norm.bias"],
+        1e-6,
+    )
+    both = torch.cat((query, key[:, None]), 1)
+    rope = config["qk_rope_head_dim"]
+    # Halves are pairs in another order; the order does not matter to a product of two of them.
+    paired = both[..., :rope].unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
+    both = torch.cat((_rotate(config, paired), both[..., rope:]), -1)
+    votes = torch.einsum("qhd,kd->qhk", both[:, :heads], both[:, heads]).relu()
+    weight = hidden @ part["indexer.weights_proj.weight"].T * (heads * dim) ** -0.5
+    return torch.einsum("qh,qhk->qk", weight, votes).masked_fill(_future(tokens), -math.inf)
+
+
+def _query_latent(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tensor:
+    return _norm(hidden @ part["q_a_proj.weight"].T, part["q_a_layernorm.weight"], config)
+
+
+def attention(
+    config: Mapping[str, Any], part: Weights, hidden: Tensor, unseen: Tensor
+) -> Tensor:
+    """Multi-head latent attention over one sequence, (tokens, hidden) to (tokens, hidden).
+
+    `unseen` (tokens, tokens) says which keys a query does not see.
+    """
     heads, rope, nope = (
         config[key] for key in ("num_attention_heads", "qk_rope_head_dim", "qk_nope_head_dim")
     )
@@ -38,8 +105,7 @@ def attention(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tenso
     if config["q_lora_rank"] is None:
         query = hidden @ part["q_proj.weight"].T
     else:
-        query = _norm(hidden @ part["q_a_proj.weight"].T, part["q_a_layernorm.weight"], config)
-        query = query @ part["q_b_proj.weight"].T
+        query = _query_latent(config, part, hidden) @ part["q_b_proj.weight"].T
     query = query.view(tokens, heads, nope + rope)
     compressed = hidden @ part["kv_a_proj_with_mqa.weight"].T
     expanded = _norm(compressed[:, :latent], part["kv_a_layernorm.weight"], config)
@@ -47,8 +113,7 @@ def attention(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tenso
     turned = _rotate(config, torch.cat((query[..., nope:], compressed[:, None, latent:]), 1))
     scores = torch.einsum("qhd,khd->hqk", query[..., :nope], expanded[..., :nope])
     scores = scores + torch.einsum("qhd,kd->hqk", turned[:, :heads], turned[:, heads])
-    future = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
-    scores = (scores * softmax_scale(config)).masked_fill(future, -math.inf)
+    scores = (scores * softmax_scale(config)).masked_fill(unseen, -math.inf)
     mixed = torch.einsum("hqk,khd->qhd", scores.softmax(-1), expanded[..., nope:])
     return mixed.reshape(tokens, -1) @ part["o_proj.weight"].T
 

@@ -11,13 +11,15 @@ Shape = tuple[int, ...]
 
 
 def shapes(config: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
-    """Name and shape of every tensor of a DeepSeek-V2 or V3 checkpoint, in file order."""
+    """Name and shape of every tensor of a DeepSeek-V2, V3 or V3.2 checkpoint, in file order."""
     hidden, vocab = config["hidden_size"], config["vocab_size"]
     yield "model.embed_tokens.weight", (vocab, hidden)
     for layer in range(config["num_hidden_layers"]):
         prefix = f"model.layers.{layer}"
         yield f"{prefix}.input_layernorm.weight", (hidden,)
         yield from _attention(config, f"{prefix}.self_attn")
+        if "index_topk" in config:
+            yield from _indexer(config, f"{prefix}.self_attn.indexer")
         yield f"{prefix}.post_attention_layernorm.weight", (hidden,)
         if layer < config["first_k_dense_replace"]:
             yield from _mlp(f"{prefix}.mlp", hidden, config["intermediate_size"])
@@ -43,6 +45,15 @@ def _attention(config: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Sh
     yield f"{prefix}.o_proj.weight", (hidden, heads * value)
 
 
+def _indexer(config: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Shape]]:
+    hidden, heads, dim = (config[k] for k in ("hidden_size", "index_n_heads", "index_head_dim"))
+    yield f"{prefix}.wq_b.weight", (heads * dim, config["q_lora_rank"])
+    yield f"{prefix}.wk.weight", (dim, hidden)
+    yield f"{prefix}.k_norm.weight", (dim,)
+    yield f"{prefix}.k_norm.bias", (dim,)
+    yield f"{prefix}.weights_proj.weight", (heads, hidden)
+
+
 def _mlp(prefix: str, hidden: int, inner: int) -> Iterator[tuple[str, Shape]]:
     yield f"{prefix}.gate_proj.weight", (inner, hidden)
     yield f"{prefix}.up_proj.weight", (inner, hidden)
@@ -52,7 +63,7 @@ def _mlp(prefix: str, hidden: int, inner: int) -> Iterator[tuple[str, Shape]]:
 def _moe(config: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Shape]]:
     hidden, inner = config["hidden_size"], config["moe_intermediate_size"]
     yield f"{prefix}.gate.weight", (config["n_routed_experts"], hidden)
-    if config["model_type"] == "deepseek_v3":
+    if config["topk_method"] == "noaux_tc":
         yield f"{prefix}.gate.e_score_correction_bias", (config["n_routed_experts"],)
     for expert in range(config["n_routed_experts"]):
         yield from _mlp(f"{prefix}.experts.{expert}", hidden, inner)
@@ -69,6 +80,8 @@ def _draw(random: np.random.Generator, name: str, shape: Shape) -> np.ndarray[An
     values = random.standard_normal(shape, dtype=np.float32)
     if name.endswith("e_score_correction_bias"):
         return _router_bias(values)
+    if name.endswith(".bias"):
+        return np.asarray(0.5 * values, dtype=np.float32)
     if len(shape) == 1:
         # Norms near one, with a spread: a norm left at its initial one must show.
         return np.asarray(1.0 + 0.1 * values, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Record what the model computes inside: every layer's hidden state and the routers' choices."""
+"""Record what the model computes inside: every layer's hidden state, what routers and indexers chose."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ class Recorder:
 
     def __init__(self) -> None:
         self.states: dict[str, list[Any]] = {}
+        self.chosen: dict[str, list[Any]] = {}
         self.routes: list[Any] = []
         self.forwards: list[int] = []
 
     def joined(self, sparse_layers: list[int]) -> dict[str, Any]:
-        """`layer.N` and `final` (tokens, hidden), `routes.N` (tokens, chosen experts, sorted)."""
+        """`layer.N` and `final` (tokens, hidden), `routes.N` (tokens, chosen experts, sorted).
+
+        Of a model with an indexer also `chosen.N` (tokens, most keys; sorted, -1 for none).
+        """
         import torch
 
         out = {name: torch.cat(parts) for name, parts in self.states.items()}
+        out |= {name: torch.cat(parts).sort(-1)[0] for name, parts in self.chosen.items()}
         # The routers are called once a forward pass each, in the order of the layers.
         if len(self.routes) == len(sparse_layers) * len(self.forwards):
             for place, layer in enumerate(sparse_layers):
@@ -37,6 +42,8 @@ def recording(model: Any) -> Iterator[Recorder]:
     with ExitStack() as stack:
         for number, layer in enumerate(model.model.layers):
             stack.enter_context(_hooked(layer, recorder, f"layer.{number}"))
+            if (indexer := indexer_of(layer)) is not None:
+                stack.enter_context(_choosing(indexer, recorder, f"chosen.{number}"))
         stack.enter_context(_hooked(model.model.norm, recorder, "final"))
         stack.enter_context(routing(model, lambda *a, **k: _note(recorder, *a, **k)))
         yield recorder
@@ -53,6 +60,26 @@ def _hooked(module: Any, recorder: Recorder, name: str) -> Iterator[None]:
             recorder.forwards.append(value.shape[0])
 
     handle = module.register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def indexer_of(layer: Any) -> Any:
+    """What chooses the keys that a layer's tokens attend to; None where they attend to all."""
+    return getattr(layer.self_attn, "indexer", None)
+
+
+@contextmanager
+def _choosing(indexer: Any, recorder: Recorder, name: str) -> Iterator[None]:
+    """Record what the indexer wrote to the buffer that all layers share."""
+
+    def hook(module: Any, args: Any, output: Any) -> None:
+        rows = indexer.topk_indices_buffer[: args[0].shape[0], : indexer.topk_tokens]
+        recorder.chosen.setdefault(name, []).append(rows.clone())
+
+    handle = indexer.register_forward_hook(hook)
     try:
         yield
     finally:

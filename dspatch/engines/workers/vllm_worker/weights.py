@@ -95,6 +95,10 @@ def _parts(name: str, value: Any, config: Mapping[str, Any]) -> Iterator[tuple[s
         stem, rank = name.removesuffix("fused_qkv_a_proj.weight"), config["q_lora_rank"]
         yield f"{stem}q_a_proj.weight", value[:rank]
         yield f"{stem}kv_a_proj_with_mqa.weight", value[rank:]
+    elif name.endswith(".indexer.wk_weights_proj.weight"):
+        stem, rows = name.removesuffix("wk_weights_proj.weight"), config["index_head_dim"]
+        yield f"{stem}wk.weight", value[:rows]
+        yield f"{stem}weights_proj.weight", value[rows:]
     elif name.endswith(".gate_up_proj.weight"):
         stem, half = name.removesuffix("gate_up_proj.weight"), value.shape[0] // 2
         yield f"{stem}gate_proj.weight", value[:half]
