@@ -42,6 +42,7 @@ FEATURES: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "router-bias": lambda config: config["topk_method"] == "noaux_tc",
     "groups": lambda config: config["n_group"] > config["topk_group"],
     "routed-scaling": lambda config: config["routed_scaling_factor"] != 1.0,
+    "indexer": lambda config: "index_topk" in config,
 }
 
 
@@ -67,6 +68,11 @@ FAULTS: tuple[Fault, ...] = (
     _hook("q_a-kv_a-swapped", "golden.fp32", "query-compression"),
     _hook("experts-swapped", "golden.fp32"),
     _hook("routed-scaling-one", "greedy.forced", "routed-scaling"),
+    _hook("indexer-weights-ignored", "indexer.choices", "indexer"),
+    _hook("indexer-rope-interleaved", "indexer.choices", "indexer"),
+    _hook("choices-one-short", "indexer.choices", "indexer"),
+    _hook("choices-not-causal", "indexer.choices", "indexer"),
+    _hook("indexer-cache-stale", "indexer.choices", "indexer"),
     _hook("cache-lost-before-decode", "decode.paged"),
     _hook("cache-lost-between-chunks", "prefill.chunked"),
     Fault(name="cached-prefix-lost", kind="hook", caught_by="prefix.hit", run="again"),

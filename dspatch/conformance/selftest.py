@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
 # What can be judged from each kind of run under a fault, and from a load without a run.
 RUN_CHECKS = {
-    "alone": ("golden.fp32", "golden.routes", "greedy.forced", "decode.paged", "prefill.chunked"),
+    "alone": (
+        "golden.fp32",
+        "golden.routes",
+        "indexer.choices",
+        "greedy.forced",
+        "decode.paged",
+        "prefill.chunked",
+    ),
     "together": ("batch.mixed",),
     "again": ("prefix.hit",),
 }

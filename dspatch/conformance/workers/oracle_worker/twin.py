@@ -91,9 +91,7 @@ def _query_latent(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> T
     return _norm(hidden @ part["q_a_proj.weight"].T, part["q_a_layernorm.weight"], config)
 
 
-def attention(
-    config: Mapping[str, Any], part: Weights, hidden: Tensor, unseen: Tensor
-) -> Tensor:
+def attention(config: Mapping[str, Any], part: Weights, hidden: Tensor, unseen: Tensor) -> Tensor:
     """Multi-head latent attention over one sequence, (tokens, hidden) to (tokens, hidden).
 
     `unseen` (tokens, tokens) says which keys a query does not see.

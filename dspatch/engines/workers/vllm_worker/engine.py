@@ -71,21 +71,26 @@ def _backends(llm: Any) -> set[str]:
 
 
 def _cache(llm: Any) -> dict[str, Any]:
-    core = llm.llm_engine.engine_core.engine_core
-    groups = core.scheduler.kv_cache_config.kv_cache_groups
-    layers = sum(len(group.layer_names) for group in groups)
-    token_bytes = sum(
-        len(group.layer_names)
-        * group.kv_cache_spec.page_size_bytes
-        / group.kv_cache_spec.block_size
-        for group in groups
-    )
+    config = llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_config
+    groups = config.kv_cache_groups
+    block_size = groups[0].kv_cache_spec.block_size
+    # From the caches themselves: a group of layers with unlike caches shows the spec of one.
+    held = [cache for module in model_of(llm).modules() for cache in caches_of(module)]
+    total = sum(cache.numel() * cache.element_size() for cache in held)
     return {
         "kinds": sorted({type(group.kv_cache_spec).__name__ for group in groups}),
-        "block_size": groups[0].kv_cache_spec.block_size,
-        "layers": layers,
-        "bytes_per_token": token_bytes,
+        "block_size": block_size,
+        "layers": len(held),
+        "bytes_per_token": total / (config.num_blocks * block_size),
     }
+
+
+def caches_of(layer: Any) -> Iterator[Any]:
+    """The parts of the KV cache that belong to this layer: none, one, or one a virtual engine."""
+    held = vars(layer).get("kv_cache")
+    for cache in held if isinstance(held, (list, tuple)) else [held]:
+        if hasattr(cache, "zero_"):
+            yield cache
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
-from .observe import routing
+from .engine import caches_of
+from .observe import indexer_of, routing
 from .plant import attributes, output_changed, overwritten, owners_of
 
 Config = Mapping[str, Any]
@@ -88,6 +89,89 @@ def group_limit_ignored(model: Any, config: Config) -> AbstractContextManager[No
     return attributes(owners_of(model, "topk_group"), "topk_group", lambda _: config["n_group"])
 
 
+def indexers_of(model: Any) -> list[Any]:
+    """The indexers of all layers; `LookupError` when there is none."""
+    found = [one for layer in model.model.layers if (one := indexer_of(layer)) is not None]
+    if not found:
+        raise LookupError("no layer of this engine has an indexer")
+    return found
+
+
+@contextmanager
+def indexer_weights_ignored(model: Any, config: Config) -> Iterator[None]:
+    """Every indexer head with the same weight, whatever the query says."""
+    import torch
+
+    key = config["index_head_dim"]
+
+    def level(out: Any) -> Any:
+        return torch.cat((out[..., :key], torch.ones_like(out[..., key:])), -1)
+
+    with ExitStack() as stack:
+        for indexer in indexers_of(model):
+            stack.enter_context(output_changed(indexer.wk_weights_proj, level))
+        yield
+
+
+def indexer_rope_interleaved(model: Any, config: Config) -> AbstractContextManager[None]:
+    """The indexer rotates pairs, as attention does, instead of halves."""
+    owners = [m for m in model.modules() if getattr(m, "is_neox_style", False)]
+    return attributes(owners, "is_neox_style", lambda value: False)
+
+
+@contextmanager
+def choices_changed(model: Any, change: Callable[[Any, Any], None]) -> Iterator[None]:
+    """Let `change` write to the chosen keys (tokens, most) of the tokens at positions (tokens,)."""
+
+    def hook(indexer: Any, args: Any, output: Any) -> None:
+        positions = args[2]
+        change(indexer.topk_indices_buffer[: len(positions)], positions)
+
+    handles = [one.register_forward_hook(hook) for one in indexers_of(model)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def choices_one_short(model: Any, config: Config) -> AbstractContextManager[None]:
+    """One key fewer than the model chooses."""
+
+    def shorten(chosen: Any, positions: Any) -> None:
+        chosen[:, -1] = -1
+
+    return choices_changed(model, shorten)
+
+
+def choices_not_causal(model: Any, config: Config) -> AbstractContextManager[None]:
+    """Each token also attends to the one behind it, where that is in the cache already."""
+
+    def look_ahead(chosen: Any, positions: Any) -> None:
+        last = positions.max()
+        chosen[:, 0] = (positions + 1).clamp_max(last).to(chosen.dtype)
+
+    return choices_changed(model, look_ahead)
+
+
+@contextmanager
+def indexer_cache_stale(model: Any, config: Config) -> Iterator[None]:
+    """The indexer's keys of earlier passes lost, the latents still there."""
+    with ExitStack() as stack:
+        for indexer in indexers_of(model):
+            stack.enter_context(_keys_lost(indexer))
+        yield
+
+
+@contextmanager
+def _keys_lost(indexer: Any) -> Iterator[None]:
+    handle = indexer.register_forward_pre_hook(lambda *_: empty_cache(indexer.k_cache))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 @contextmanager
 def cache_lost(model: Any, config: Config, when: Callable[[Any], bool]) -> Iterator[None]:
     """Empty the KV cache before each forward pass whose positions (tokens,) satisfy `when`."""
@@ -107,10 +191,8 @@ def cache_lost(model: Any, config: Config, when: Callable[[Any], bool]) -> Itera
 
 def empty_cache(layer: Any) -> None:
     """Zero the part of the KV cache that belongs to this layer, if it has one."""
-    held = vars(layer).get("kv_cache")
-    for cache in held if isinstance(held, (list, tuple)) else [held]:
-        if hasattr(cache, "zero_"):
-            cache.zero_()
+    for cache in caches_of(layer):
+        cache.zero_()
 
 
 def cache_lost_before_decode(model: Any, config: Config) -> AbstractContextManager[None]:
@@ -153,6 +235,11 @@ HOOKS: dict[str, Plant] = {
     "experts-swapped": experts_swapped,
     "routed-scaling-one": routed_scaling_one,
     "group-limit-ignored": group_limit_ignored,
+    "indexer-weights-ignored": indexer_weights_ignored,
+    "indexer-rope-interleaved": indexer_rope_interleaved,
+    "choices-one-short": choices_one_short,
+    "choices-not-causal": choices_not_causal,
+    "indexer-cache-stale": indexer_cache_stale,
     "cache-lost-before-decode": cache_lost_before_decode,
     "cache-lost-between-chunks": cache_lost_between_chunks,
     # The pass after a hit starts past position 0, just as the pass of a later chunk does.
