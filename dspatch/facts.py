@@ -41,7 +41,7 @@ class Variant:
     like: str | None = None
     aliases: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
-    carried: bool = True
+    by_name: bool = False
     architecture: str
     hidden_size: int
     num_hidden_layers: int
@@ -143,4 +143,4 @@ class Variant:
 
 
 _NESTED: dict[str, type[Rope] | type[Quantization]] = {"rope": Rope, "quantization": Quantization}
-_NO_FACTS = {"name", "source", "like", "aliases", "assumed", "carried"}
+_NO_FACTS = {"name", "source", "like", "aliases", "assumed", "by_name"}

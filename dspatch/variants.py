@@ -20,8 +20,8 @@ NEVER = "never-published"
 
 
 def names() -> tuple[str, ...]:
-    """The variants that dspatch carries patches for, the whole DeepSeek family of a job."""
-    return tuple(name for name, each in table().items() if each.carried)
+    """The whole DeepSeek family of a job: every variant but those that a job has to name."""
+    return tuple(name for name, each in table().items() if not each.by_name)
 
 
 def variant(name: str) -> Variant:
@@ -77,7 +77,7 @@ def _merged(name: str, rows: Mapping[str, Any]) -> dict[str, Any]:
     if "like" not in row:
         return dict(row)
     inherited = _merged(row["like"], rows)
-    own = {"aliases": [], "assumed": [], "carried": True} | row
+    own = {"aliases": [], "assumed": [], "by_name": False} | row
     for key in ("rope", "quantization"):
         if key in inherited or key in own:
             own[key] = inherited.get(key, {}) | own.get(key, {})

@@ -146,12 +146,12 @@ def _checkpoint(given: dict[str, Any]) -> Checkpoint | None:
 def _user(given: dict[str, Any], checkpoint: Checkpoint | None) -> User:
     from dspatch.audit.cards import card
     from dspatch.audit.select import Model, User
-    from dspatch.stages import audit as stage
+    from dspatch.stages.request import known
 
     if checkpoint is not None:
         models = [Model(variant=checkpoint.variant, config=checkpoint.config)]
     else:
-        models = [Model(variant=variant) for variant in stage.served(given["variants"])]
+        models = [Model(variant=variant) for variant in known(given["variants"])]
     return User(
         models=tuple(models),
         target=given["target"],

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dspatch import series, variants
+from dspatch import series
 from dspatch.audit import finding as findings
 from dspatch.audit import judge, nearest, recorded
 from dspatch.audit.answer import Answer, State
@@ -21,7 +21,6 @@ from dspatch.audit.select import Concern, User, concerning
 from dspatch.audit.source import Source
 from dspatch.carry.remote.ranges import Traffic
 from dspatch.errors import AuditError
-from dspatch.stages import request
 
 if TYPE_CHECKING:
     from dspatch.console import Console
@@ -217,8 +216,3 @@ def check(done: Audited, fail_on: Severity | None, *, strict: bool = False) -> N
             why=", ".join(told),
             next="dspatch audit --explain ID says more of one; --fail-on takes another threshold",
         )
-
-
-def served(names: Sequence[str]) -> tuple[variants.Variant, ...]:
-    """The variants of the given names or config.json files; none means every one that is known."""
-    return request.served(names) if names else tuple(variants.table().values())

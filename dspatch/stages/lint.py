@@ -23,7 +23,7 @@ from dspatch.errors import (
 from dspatch.patchfile import Patch
 from dspatch.pins import Pin
 from dspatch.series import Series
-from dspatch.stages.request import served
+from dspatch.stages.request import known
 
 # Why the tree of a pin may not be at hand; that is no fault of a patch.
 _NOT_AT_HAND = (OfflineError, DownloadError, HashMismatchError)
@@ -112,9 +112,7 @@ def _trees(whole: Series, console: Console) -> tuple[list[Tried], list[str], lis
 def _tried(whole: Series, pin: Pin, targets: Sequence[str]) -> Iterator[Tried]:
     pristine = checkout.checkout(pin)
     for target in targets:
-        tree = apply.apply_series(
-            whole, pristine, target=target, variants=served(()), guarded=False
-        )
+        tree = apply.apply_series(whole, pristine, target=target, variants=known(()), guarded=False)
         yield Tried(rev=pin.rev, target=target, tree=tree)
 
 

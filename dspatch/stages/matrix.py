@@ -21,7 +21,7 @@ from dspatch.carry.remote.wheelbases import WheelBases
 from dspatch.checkout import cache_of
 from dspatch.errors import UnknownRevisionError
 from dspatch.series import TARGETS, layered
-from dspatch.stages.request import served
+from dspatch.stages.request import known
 
 if TYPE_CHECKING:
     from dspatch.console import Console
@@ -98,7 +98,7 @@ def run(wanted: Wanted, console: Console) -> Measured:
 def _opened(wanted: Wanted) -> Iterator[tuple[Work, Published]]:
     facts = pins.engine(wanted.engine)
     series = layered(wanted.engine)
-    variants = served(wanted.variants)
+    variants = known(wanted.variants)
     published = releases.published(
         wanted.engine, prereleases=wanted.prereleases, yanked=wanted.yanked
     )

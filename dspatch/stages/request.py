@@ -85,6 +85,11 @@ def served(names: Sequence[str]) -> tuple[Variant, ...]:
     return tuple({variant.name: variant for variant in found}.values())
 
 
+def known(names: Sequence[str]) -> tuple[Variant, ...]:
+    """As `served`, but none means every variant that is known, also those that a job has to name."""
+    return served(names or tuple(variants.table()))
+
+
 def _variant(name: str) -> Variant:
     path = Path(name)
     path = path / "config.json" if path.is_dir() else path

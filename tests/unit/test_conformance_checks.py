@@ -12,7 +12,8 @@ from dspatch.conformance import checks, small, suite
 from dspatch.conformance.checks.seen import Seen
 from dspatch.conformance.report import CheckResult
 
-CONFIG = small.case("deepseek-v3").config
+# The one model that every check has something to say of.
+CONFIG = small.case("deepseek-v3.2").config
 
 
 def prompt(**changes: Any) -> dict[str, Any]:
@@ -30,6 +31,7 @@ def prompt(**changes: Any) -> dict[str, Any]:
         "finite": True,
         "layers": [["layer.0", 1e-14], ["layer.1", 2e-13], ["layer.2", 5e-13], ["final", 7e-13]],
         "routes": [[1, 0, 311], [2, 0, 311]],
+        "choices": [[layer, 0.0, 0, 311] for layer in range(3)],
         "forwards": [128, 128, 44, *([1] * 11)],
         "cached": 288,
     }
@@ -45,9 +47,9 @@ def seen(**changes: Any) -> Seen:
     facts = {
         "prefix_caching": True,
         "chunked_prefill": True,
-        "cache": {"bytes_per_token": (512 + 64) * 4 * 3, "kinds": ["MLAAttentionSpec"]},
+        "cache": {"bytes_per_token": (512 + 64 + 128) * 4 * 3, "kinds": ["MLAAttentionSpec"]},
     }
-    fields = {"variant": "deepseek-v3", "dtype": "float32", "config": CONFIG}
+    fields = {"variant": "deepseek-v3.2", "dtype": "float32", "config": CONFIG}
     return Seen(**{**fields, "facts": facts, "measures": measures, **changes})
 
 
@@ -82,6 +84,9 @@ FAULTS = {
         "alone", layers=[["layer.0", 1e-14], ["layer.1", 2e-3]] + [["x", 0.1]] * 2
     ),
     "golden.routes": of_run("alone", routes=[[1, 0, 311], [2, 1, 311]]),
+    "indexer.choices": of_run(
+        "alone", choices=[[0, 0.0, 0, 311], [1, 0.2, 3, 311], [2, 0.0, 0, 311]]
+    ),
     "greedy.forced": of_run("alone", argmax_missed=2, worst_missed_margin=0.2),
     "decode.paged": of_run("alone", decode_logprob=0.3),
     "prefill.chunked": of_run("alone", prefill_logprob=0.3),
@@ -188,9 +193,26 @@ def test_a_dtype_without_a_tolerance_fails() -> None:
 
 
 def test_a_refused_model_is_one_failure_and_the_rest_not_shown() -> None:
-    found = checks.refused("deepseek-v3", "float32", "NotImplementedError: MLA")
+    found = checks.refused(seen(), "NotImplementedError: MLA")
     assert [result.status for result in found] == ["fail"] + ["not-shown"] * len(checks.CHECKS)
     assert found[0].note == "NotImplementedError: MLA"
+
+
+def test_a_model_without_an_indexer_is_not_asked_for_its_choices() -> None:
+    dense = seen(config=small.case("deepseek-v3").config)
+    assert "indexer.choices" not in {result.check for result in checks.judge(dense)}
+    assert "indexer.choices" not in {result.check for result in checks.refused(dense, "no")}
+
+
+def test_indexers_that_were_not_watched_show_nothing() -> None:
+    assert judged("indexer.choices", of_run("alone", choices=[])).status == "not-shown"
+    some = of_run("alone", choices=[[0, 0.0, 0, 311]])
+    assert judged("indexer.choices", some).status == "not-shown"
+
+
+def test_a_set_of_impossible_keys_fails_whatever_the_limit() -> None:
+    later = of_run("alone", choices=[[layer, float("inf"), 1, 311] for layer in range(3)])
+    assert judged("indexer.choices", later).status == "fail"
 
 
 def test_an_engine_that_stops_half_way_is_judged_by_what_it_had_shown() -> None:

@@ -96,10 +96,10 @@ def test_variants_that_no_config_tells_apart():
 # -- names -------------------------------------------------------------------------------------
 
 
-def test_the_family_of_a_job_leaves_out_what_is_not_carried():
+def test_the_family_of_a_job_leaves_out_what_a_job_has_to_name():
     assert len(variants.names()) == 11
     assert "deepseek-v3.2" not in variants.names()
-    assert variants.variant("deepseek-v3.2").carried is False
+    assert variants.variant("deepseek-v3.2").by_name
 
 
 @pytest.mark.parametrize(
