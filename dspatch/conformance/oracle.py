@@ -21,7 +21,7 @@ from dspatch.errors import CheckpointError, ProcessError
 WORKERS = Path(__file__).with_name("workers")
 
 # Raised by hand when the worker computes other golden results for the same checkpoint.
-GENERATION = 1
+GENERATION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +56,13 @@ class Oracle:
             self.work(tasks + [_golden_task(g) for g in missing])
         return found
 
-    def measure(self, pairs: Sequence[tuple[Golden, Observed]]) -> list[Mapping[str, Any]]:
-        """The numbers of each engine run beside the golden results; the worker documents them."""
+    def measure(
+        self, pairs: Sequence[tuple[Golden, Observed]], band: float
+    ) -> list[Mapping[str, Any]]:
+        """The numbers of each engine run beside the golden results; the worker documents them.
+
+        `band` is the relative difference up to which an operation's result is right.
+        """
         targets = [observed.tensors.with_name("measure.json") for _, observed in pairs]
         self.work(
             [
@@ -67,6 +72,8 @@ class Oracle:
                     "checkpoint": str(golden.checkpoint.weights),
                     "result": str(observed.tensors),
                     "target": str(target),
+                    "band": band,
+                    "scale": golden.checkpoint.case.config["routed_scaling_factor"],
                 }
                 for (golden, observed), target in zip(pairs, targets, strict=True)
             ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dspatch import engines
-from dspatch.conformance import checks, faults, oracle, small
+from dspatch.conformance import checks, faults, oracle, small, tolerance
 from dspatch.conformance.checks.seen import Seen
 from dspatch.conformance.oracle import Golden, Oracle
 from dspatch.conformance.report import CheckResult, Report
@@ -81,6 +81,7 @@ def trial(case: Case, golden: Golden, *, hooks: bool = False, loads: bool = Fals
         prompts=small.prompts(),
         steps=small.steps(),
         sparse_layers=case.sparse_layers,
+        golden=golden.path,
         hook_faults=[{"name": f.name, "run": f.run} for f in planted["hook"]] if hooks else [],
         load_faults=[f.plant for f in planted["load"]] if loads else [],
     )
@@ -98,8 +99,14 @@ def measured(bench: Bench, pairs: Sequence[tuple[Golden, Observed]]) -> list[See
     """What each trial gave beside the oracle; a trial that did not start has no measures."""
     ran = [pair for pair in pairs if pair[1].shown]
     bench.progress(f"measuring {len(ran)} of {len(pairs)} models against the oracle")
-    found = iter(bench.oracle.measure(ran) if ran else [])
+    found = iter(bench.oracle.measure(ran, _band(bench)) if ran else [])
     return [_seen(bench, one, next(found) if one.shown else {}) for _, one in pairs]
+
+
+def _band(bench: Bench) -> float:
+    """Up to which relative difference an operation's result is right; 0 where nobody knows."""
+    limit = tolerance.find("golden.fp32", bench.options.dtype)
+    return limit.value if limit else 0.0
 
 
 def _seen(bench: Bench, observed: Observed, measures: Any) -> Seen:

@@ -42,7 +42,8 @@ class Trial:
 
     With `load_faults` the engine only loads the spoiled weights; otherwise it runs every prompt
     (token ids by name) for `steps` greedy tokens: alone, together, again; and the run that each of
-    `hook_faults` names, under that fault.
+    `hook_faults` names, under that fault. `golden` is a safetensors file whose `PROMPT.ids` and
+    `PROMPT.rows` say at which positions of which texts the operations inside are to be recorded.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Trial:
     prompts: Mapping[str, Sequence[int]]
     steps: int
     sparse_layers: Sequence[int]
+    golden: Path | None = None
     hook_faults: Sequence[Mapping[str, str]] = ()
     load_faults: Sequence[Mapping[str, Any]] = ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -50,20 +51,27 @@ def observe(
 def _process(
     python: Path, waiting: Sequence[tuple[Trial, Path]], out: Path, log: Path, options: Options
 ) -> str:
-    """Run the worker, which ends at the first trial that fails; why it died, or nothing."""
+    """Run the worker, which ends at the first trial that fails; how it died, or nothing."""
     request = out / "request.json"
     asked = [_request(one, folder, options) for one, folder in waiting]
     request.write_text(json.dumps({"trials": asked}, indent=1) + "\n")
-    try:
-        process.run(
-            [python, "-m", "vllm_worker", request],
-            env=environment(options),
-            log=log,
-            timeout=options.timeout,
-        )
-    except ProcessError as error:
-        return error.why
-    return ""
+    done = process.run(
+        [python, "-m", "vllm_worker", request],
+        env=environment(options),
+        log=log,
+        timeout=options.timeout,
+        check=False,
+    )
+    return _ending(done.returncode, done.stderr)
+
+
+def _ending(code: int, said: str) -> str:
+    """How a process ended that ended badly, with the last thing that it said; else nothing."""
+    if code == 0:
+        return ""
+    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+    last = said.splitlines()[-1:] or ["nothing"]
+    return f"{how}; it said last: {last[0]}"
 
 
 def _need_vllm(observed: Observed, log: Path) -> None:
@@ -77,12 +85,11 @@ def _need_vllm(observed: Observed, log: Path) -> None:
 
 def _died(trial: Trial, folder: Path, why: str) -> Observed:
     """What a process that died had shown, and that it died."""
-    last = why.splitlines()[-1] if why else "it printed nothing"
     partial = folder / PARTIAL
     facts = json.loads(partial.read_text()) if partial.is_file() else {}
     reached = facts.get("reached", ())
     when = f" after `{reached[-1]}`" if reached else ""
-    facts |= {"error": f"the process died{when}: {last}"}
+    facts |= {"error": f"the process died{when}: {why or 'without a result'}"}
     return Observed(trial=trial, tensors=folder / "result.safetensors", facts=facts)
 
 
@@ -131,6 +138,7 @@ def _request(trial: Trial, folder: Path, options: Options) -> dict[str, Any]:
     return {
         **asdict(trial),
         "checkpoint": str(trial.checkpoint),
+        "golden": str(trial.golden) if trial.golden else None,
         "out": str(folder),
         "options": asdict(options),
     }

@@ -39,11 +39,12 @@ def golden(task: Mapping[str, Any], target: Path) -> None:
 
 
 def measure(task: Mapping[str, Any], target: Path) -> None:
-    """Write the measures of `result` against `golden` and `checkpoint` as JSON."""
+    """Write the measures of `result` against `golden` and `checkpoint` as JSON, by `band` and `scale`."""
     from .measure import measure as compute
 
-    paths = (Path(task[key]) for key in ("golden", "checkpoint", "result"))
-    target.write_text(json.dumps(compute(*paths), indent=1) + "\n")
+    golden, checkpoint, result = (Path(task[key]) for key in ("golden", "checkpoint", "result"))
+    found = compute(golden, checkpoint, result, task["band"], task["scale"])
+    target.write_text(json.dumps(found, indent=1) + "\n")
 
 
 KINDS = {"make": make, "serve": serve, "golden": golden, "measure": measure}

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import metrics, twin
+from . import metrics, places, twin
 
 
 def golden(folder: Path, prompts: dict[str, list[int]], steps: int) -> dict[str, Tensor]:
@@ -21,12 +21,14 @@ def golden(folder: Path, prompts: dict[str, list[int]], steps: int) -> dict[str,
     `final` (tokens, hidden), `routes.N` (tokens, chosen experts, sorted); and `sane.sdpa` and
     `sane.twin`, the relative difference of the oracle from its two controls. Of a model with an
     indexer also `chosen.N` (tokens, most keys; sorted, -1 for none) and, from the second model,
-    `scores.N` (tokens, tokens), by which `sane.choices` judges the oracle's own choices.
+    `scores.N` (tokens, tokens), by which `sane.choices` judges the oracle's own choices. What it
+    computes inside is under `place.OPERATION` (see `places`), at the positions that `rows` names.
     """
     model = _model(folder, "eager")
+    config = json.loads((folder / "oracle.json").read_text())
     out: dict[str, Tensor] = {}
     for name, prompt in prompts.items():
-        observed = _observe(model, prompt, steps)
+        observed = _observe(model, config, prompt, steps)
         out |= {f"{name}.{key}": value for key, value in observed.items()}
     return out | _sanity(folder, out, [f"{name}.ids" for name in prompts])
 
@@ -54,15 +56,19 @@ def _continue(model: Any, prompt: list[int], steps: int) -> list[int]:
     return ids
 
 
-def _observe(model: Any, prompt: list[int], steps: int) -> dict[str, Tensor]:
+def _observe(
+    model: Any, config: dict[str, Any], prompt: list[int], steps: int
+) -> dict[str, Tensor]:
     ids = _continue(model, prompt, steps)
-    with _hooks(model) as seen, torch.no_grad():
+    with _hooks(model) as seen, places.watched(model, config) as inside, torch.no_grad():
         logits = model(torch.tensor([ids]), use_cache=False).logits[0].contiguous()
     # The continuation came through transformers' cache code; this pass did not, and must agree.
     chosen = logits[len(prompt) - 1 : -1].argmax(-1).tolist()
     if chosen != ids[len(prompt) :]:
         raise RuntimeError("transformers' cached and uncached passes choose different tokens")
-    return {"ids": torch.tensor(ids), "logits": logits, **seen}
+    rows = torch.tensor(places.rows(len(prompt), len(ids)))
+    kept = {f"place.{name}": value[rows].clone() for name, value in inside.items()}
+    return {"ids": torch.tensor(ids), "logits": logits, "rows": rows, **seen, **kept}
 
 
 @contextmanager

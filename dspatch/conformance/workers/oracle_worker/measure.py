@@ -8,13 +8,15 @@ from typing import Any
 
 from torch import Tensor
 
-from . import metrics
+from . import metrics, placing
 
 Tensors = Mapping[str, Tensor]
 
 
-def measure(golden: Path, checkpoint: Path, result: Path) -> dict[str, Any]:
-    """All that the checks judge, as JSON values.
+def measure(
+    golden: Path, checkpoint: Path, result: Path, band: float, scale: float
+) -> dict[str, Any]:
+    """All that the checks judge, as JSON values; `band` and `scale` are those of `placing.compare`.
 
     `runs` has one entry for `alone`, `together`, `again` and each planted fault; `weights` compares
     the parameters read back with the checkpoint's; `sane` is the oracle against its controls.
@@ -22,7 +24,8 @@ def measure(golden: Path, checkpoint: Path, result: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     expected, found = load_file(golden), load_file(result)
-    runs = {name: run(expected, _below(found, name)) for name in _runs(found)}
+    known = _grouped(expected)
+    runs = {name: run(known, _below(found, name), band, scale) for name in _runs(found)}
     sane = {key: float(value) for key, value in _below(expected, "sane.").items()}
     compared = weights(load_file(checkpoint), _below(found, "weights/"))
     return {"runs": runs, "weights": compared, "sane": sane}
@@ -34,12 +37,27 @@ def _runs(found: Iterable[str]) -> list[str]:
     return sorted({*prefixes, *faults} - {"weights/"})
 
 
-def run(expected: Tensors, found: Tensors) -> dict[str, Any]:
-    """One run, for each prompt: logits, layers, routes, greedy tokens, what the scheduler did."""
+def run(
+    expected: Mapping[str, Tensors], found: Tensors, band: float, scale: float
+) -> dict[str, Any]:
+    """One run, for each prompt: logits, layers, routes, operations, greedy tokens, scheduling."""
     prompts = sorted(name.removesuffix(".tokens") for name in found if name.endswith(".tokens"))
-    return {
-        name: _prompt(_below(expected, f"{name}."), _below(found, f"{name}.")) for name in prompts
-    }
+    out = {}
+    for name in prompts:
+        own = _below(found, f"{name}.")
+        out[name] = measures = _prompt(expected[name], own)
+        shared = measures["tokens"] + measures["agreed_steps"]
+        measures["places"] = placing.compare(expected[name], own, shared, band, scale)
+    return out
+
+
+def _grouped(expected: Tensors) -> dict[str, dict[str, Tensor]]:
+    """The golden tensors of each prompt, by its name."""
+    out: dict[str, dict[str, Tensor]] = {}
+    for name, value in expected.items():
+        prompt, _, rest = name.partition(".")
+        out.setdefault(prompt, {})[rest] = value
+    return out
 
 
 def _prompt(expected: Tensors, found: Tensors) -> dict[str, Any]:
@@ -66,6 +84,7 @@ def _prompt(expected: Tensors, found: Tensors) -> dict[str, Any]:
         ),
         "argmax_missed": len(missed),
         "worst_missed_margin": float(missed.max()) if len(missed) else 0.0,
+        "logprob_errors": metrics.histogram(logits, golden),
         "finite": bool(found["logits"].isfinite().all()),
         "layers": _layers(expected, found, length + same),
         "routes": _routes(expected, found, length + same),

@@ -23,6 +23,16 @@ def worst_logprob(measured: Tensor, expected: Tensor) -> float:
     return float(difference.abs().max()) if difference.numel() else 0.0
 
 
+def histogram(measured: Tensor, expected: Tensor) -> list[int]:
+    """How many log-probabilities differ by how much: below 1e-9 nats, then by half decades to 10 and more."""
+    if measured.shape != expected.shape:
+        return []
+    difference = (measured.double().log_softmax(-1) - expected.double().log_softmax(-1)).abs()
+    half_decades = difference.nan_to_num(nan=100.0).clamp(1e-10, 100.0).log10().mul(2).floor()
+    bins = half_decades.long().flatten() + 19
+    return [int(count) for count in bins.clamp(0, 21).bincount(minlength=22)]
+
+
 def margins_missed(measured: Tensor, expected: Tensor) -> Tensor:
     """Where the argmaxes differ: by how many nats the oracle prefers its own, (misses,)."""
     prefer = expected.double().log_softmax(-1)

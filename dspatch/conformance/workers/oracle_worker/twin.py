@@ -108,7 +108,7 @@ def attention(config: Mapping[str, Any], part: Weights, hidden: Tensor, unseen: 
     compressed = hidden @ part["kv_a_proj_with_mqa.weight"].T
     expanded = _norm(compressed[:, :latent], part["kv_a_layernorm.weight"], config)
     expanded = (expanded @ part["kv_b_proj.weight"].T).view(tokens, heads, -1)
-    turned = _rotate(config, torch.cat((query[..., nope:], compressed[:, None, latent:]), 1))
+    turned = rotate(config, torch.cat((query[..., nope:], compressed[:, None, latent:]), 1))
     scores = torch.einsum("qhd,khd->hqk", query[..., :nope], expanded[..., :nope])
     scores = scores + torch.einsum("qhd,kd->hqk", turned[:, :heads], turned[:, heads])
     scores = (scores * softmax_scale(config)).masked_fill(unseen, -math.inf)
@@ -132,7 +132,7 @@ def _mscale(factor: float, mscale: float) -> float:
     return 1.0 if factor <= 1 or not mscale else 0.1 * mscale * math.log(factor) + 1.0
 
 
-def _rotate(config: Mapping[str, Any], value: Tensor) -> Tensor:
+def rotate(config: Mapping[str, Any], value: Tensor) -> Tensor:
     """Rotate pairs (2i, 2i+1) of the last dim by position times frequency i."""
     angle = torch.arange(value.shape[0], dtype=torch.float64)[:, None] * frequencies(config)
     gain = 1.0

@@ -79,9 +79,9 @@ def _whole(trial: Trial, kept: Kept) -> None:
         with engine.clock(times, "alone"):
             kept.part("alone", runs.alone(llm, model, trial))
         with engine.clock(times, "together"):
-            kept.part("together", runs.together(llm, trial))
+            kept.part("together", runs.together(llm, model, trial))
         with engine.clock(times, "again"):
-            kept.part("again", runs.again(llm, trial))
+            kept.part("again", runs.again(llm, model, trial))
         with engine.clock(times, "faults"):
             planted, kept.facts["refused"] = runs.faulty(llm, model, trial)
         kept.part("fault", planted)

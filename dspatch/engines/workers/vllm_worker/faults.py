@@ -9,7 +9,7 @@ from typing import Any
 
 from .engine import caches_of
 from .observe import indexer_of, routing
-from .plant import attributes, output_changed, overwritten, owners_of
+from .plant import attributes, input_changed, output_changed, overwritten, owners_of
 
 Config = Mapping[str, Any]
 Plant = Callable[[Any, Config], AbstractContextManager[None]]
@@ -34,10 +34,9 @@ def wrong_softmax_scale(model: Any, config: Config) -> Iterator[None]:
     yarn = config["rope_scaling"]
     gain = (0.1 * yarn["mscale_all_dim"] * math.log(yarn["factor"]) + 1.0) ** 2
     with ExitStack() as stack:
-        for layer in model.model.layers:
-            attention = layer.self_attn
-            query = getattr(attention, "q_b_proj", None) or attention.q_proj
-            stack.enter_context(output_changed(query, lambda out: out / gain))
+        for module in model.modules():
+            if hasattr(module, "get_attn_backend") and hasattr(module, "kv_cache"):
+                stack.enter_context(input_changed(module, lambda query: query / gain))
         yield
 
 

@@ -49,6 +49,23 @@ def output_changed(module: Any, change: Callable[[Any], Any]) -> Iterator[None]:
         handle.remove()
 
 
+@contextmanager
+def input_changed(module: Any, change: Callable[[Any], Any]) -> Iterator[None]:
+    """A module's first input changed inside the block."""
+
+    def hook(module: Any, args: Any, kwargs: Any) -> Any:
+        if args:
+            return (change(args[0]), *args[1:]), kwargs
+        first = next(iter(kwargs))
+        return args, {**kwargs, first: change(kwargs[first])}
+
+    handle = module.register_forward_pre_hook(hook, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 def owners_of(model: Any, name: str) -> list[Any]:
     """The modules, and the plain objects that they hold (kernels, routers), with this attribute."""
     found: dict[int, Any] = {}

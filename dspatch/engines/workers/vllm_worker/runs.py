@@ -7,51 +7,59 @@ from typing import Any
 
 from .faults import HOOKS
 from .observe import recording
+from .places import Places, watching
 
 Prompts = Mapping[str, list[int]]
 Tensors = dict[str, Any]
 
 
 def alone(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
-    """Each prompt by itself: logits of every position, every layer's states, routers' choices."""
+    """Each prompt by itself: logits of every position, states, operations, routers' choices."""
     out: Tensors = {}
-    for name, prompt in request["prompts"].items():
-        with recording(model) as recorder:
-            result = generate(llm, {name: prompt}, request["steps"], prompt_logits=True)
-        out |= {f"{name}.{key}": value for key, value in result[name].items() if key != "cached"}
-        seen = recorder.joined(request["sparse_layers"])
-        out |= {f"{name}.{key}": value for key, value in seen.items()}
-        out[f"{name}.forwards"] = _integers(recorder.forwards)
-    return out
+    with watching(model, request) as places:
+        for name, prompt in request["prompts"].items():
+            with recording(model) as recorder:
+                result = generate(llm, {name: prompt}, request["steps"], prompt_logits=True)
+            found = {key: value for key, value in result[name].items() if key != "cached"}
+            found |= recorder.joined(request["sparse_layers"])
+            out |= {f"{name}.{key}": value for key, value in found.items()}
+            out[f"{name}.forwards"] = _integers(recorder.forwards)
+    return out | _joined(places, request)
 
 
-def together(llm: Any, request: Mapping[str, Any]) -> Tensors:
+def together(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
     """All prompts in one call, so that prefill and decode of different requests share steps."""
-    result = generate(llm, request["prompts"], request["steps"], prompt_logits=True)
-    return _flat(result)
+    with watching(model, request) as places:
+        result = generate(llm, request["prompts"], request["steps"], prompt_logits=True)
+    return _flat(result) | _joined(places, request)
 
 
-def again(llm: Any, request: Mapping[str, Any]) -> Tensors:
+def again(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
     """Each prompt once more, without prompt logits, which would bypass the prefix cache."""
     out: Tensors = {}
-    for name, prompt in request["prompts"].items():
-        out |= _flat(generate(llm, {name: prompt}, request["steps"], prompt_logits=False))
-    return out
+    with watching(model, request) as places:
+        for name, prompt in request["prompts"].items():
+            out |= _flat(generate(llm, {name: prompt}, request["steps"], prompt_logits=False))
+    return out | _joined(places, request)
+
+
+def _joined(places: Places | None, request: Mapping[str, Any]) -> Tensors:
+    return places.joined(request["sparse_layers"]) if places else {}
 
 
 def faulty(llm: Any, model: Any, request: Mapping[str, Any]) -> tuple[Tensors, dict[str, str]]:
     """One run under each planted fault; and why a fault could not be planted in this engine."""
     kinds = {
         "alone": lambda: alone(llm, model, request),
-        "together": lambda: together(llm, request),
-        "again": lambda: again(llm, request),
+        "together": lambda: together(llm, model, request),
+        "again": lambda: again(llm, model, request),
     }
     out: Tensors = {}
     refused: dict[str, str] = {}
     for name, run in ((fault["name"], fault["run"]) for fault in request["hook_faults"]):
         llm.reset_prefix_cache()
         if run == "again":
-            again(llm, request)
+            again(llm, model, request)
         try:
             with HOOKS[name](model, request["config"]):
                 found = kinds[run]()

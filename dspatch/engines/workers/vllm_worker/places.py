@@ -1,0 +1,225 @@
+"""Record what vLLM computes inside, operation by operation, at the positions that the oracle kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from .observe import routing
+
+# Operations by the modules, below a decoder layer, that may hold them; who has none stays unobserved.
+OUTPUTS = {
+    "input_norm": ("input_layernorm",),
+    "q_a": ("self_attn.q_a_proj",),
+    "q_a_norm": ("self_attn.q_a_layernorm",),
+    "query": ("self_attn.q_b_proj", "self_attn.q_proj"),
+    "kv_a": ("self_attn.kv_a_proj_with_mqa",),
+    "kv_a_norm": ("self_attn.kv_a_layernorm",),
+    "o_proj": ("self_attn.o_proj",),
+    "post_norm": ("post_attention_layernorm",),
+    "gate": ("mlp.gate",),
+    "shared_expert": ("mlp.shared_experts",),
+    "mlp": ("mlp",),
+}
+FUSED = "self_attn.fused_qkv_a_proj"
+ROTARY = ("self_attn.rotary_emb", "self_attn.mla_attn.rotary_emb")
+
+
+class Places:
+    """Rows of tensors by operation, for every prompt; `seen` are the positions that were run.
+
+    A row of a pass is known by its position and token, so that it may stand anywhere in a batch.
+    """
+
+    def __init__(self, golden: Path, prompts: Mapping[str, Any]) -> None:
+        from safetensors import safe_open
+
+        self.known: dict[tuple[int, int], tuple[str, int] | None] = {}
+        self.seen: dict[str, list[bool]] = {}
+        with safe_open(golden, "pt") as file:
+            for prompt in prompts:
+                ids, rows = (file.get_tensor(f"{prompt}.{key}").tolist() for key in ("ids", "rows"))
+                self.seen[prompt] = [False] * len(rows)
+                self._know(prompt, ids, rows)
+        self.parts: dict[str, list[tuple[list[tuple[str, int]], Any]]] = {}
+        self.targets: list[tuple[str, int]] = []
+        self.index: list[int] = []
+        self.tokens: Any = None
+        self.embedded: Any = None
+        self.layer = 0
+        self.taken: set[str] = set()
+
+    def _know(self, prompt: str, ids: list[int], rows: list[int]) -> None:
+        for number, position in enumerate(rows):
+            key = position, ids[position]
+            # Two prompts with the same token at the same place cannot be told apart there.
+            self.known[key] = None if key in self.known else (prompt, number)
+
+    def begin(self, positions: Any) -> None:
+        """A forward pass starts: find the rows to keep."""
+        self.targets, self.index, self.taken = [], [], set()
+        if self.tokens is None or self.tokens.shape != positions.shape:
+            return
+        pairs = zip(positions.tolist(), self.tokens.tolist(), strict=True)
+        for number, pair in enumerate(pairs):
+            if (target := self.known.get(pair)) is not None:
+                self.targets.append(target)
+                self.index.append(number)
+                self.seen[target[0]][target[1]] = True
+        self.take("embed", self.embedded)
+
+    def take(self, name: str, value: Any) -> None:
+        """Keep the rows of one operation's result, (tokens, ...), the first time in a pass."""
+        if self.index and name not in self.taken and value.shape[0] == self.tokens.shape[0]:
+            self.taken.add(name)
+            rows = value.detach()[self.index].flatten(1).float().cpu()
+            self.parts.setdefault(name, []).append((self.targets, rows))
+
+    def here(self, name: str, value: Any) -> None:
+        """Keep the rows of an operation of the layer that is running."""
+        self.take(f"{self.layer}.{name}", value)
+
+    def joined(self, sparse_layers: list[int]) -> dict[str, Any]:
+        """`PROMPT.seen` (rows,) and `PROMPT.place.OPERATION` (rows, width) of whole operations."""
+        import torch
+
+        out: dict[str, Any] = {}
+        for prompt, seen in self.seen.items():
+            out[f"{prompt}.seen"] = torch.tensor(seen, dtype=torch.uint8)
+            own = {name: self._whole(prompt, name) for name in self.parts}
+            whole = {name: value for name, value in own.items() if value is not None}
+            _take_shared_out(whole, sparse_layers)
+            out |= {f"{prompt}.place.{name}": value for name, value in whole.items()}
+        return out
+
+    def _whole(self, prompt: str, name: str) -> Any:
+        """The rows of a prompt; `None` where a pass did not go through the operation."""
+        import torch
+
+        rows: dict[int, Any] = {}
+        for targets, values in self.parts[name]:
+            own = (
+                (n, value) for (of, n), value in zip(targets, values, strict=True) if of == prompt
+            )
+            rows |= dict(own)
+        seen = self.seen[prompt]
+        if not rows or {number for number, was in enumerate(seen) if was} != rows.keys():
+            return None
+        empty = torch.full_like(next(iter(rows.values())), float("nan"))
+        return torch.stack([rows.get(number, empty) for number in range(len(seen))])
+
+
+def _take_shared_out(whole: dict[str, Any], sparse_layers: list[int]) -> None:
+    """What the routed experts add is what the shared one leaves of the whole."""
+    for layer in sparse_layers:
+        both, shared = whole.pop(f"{layer}.mlp", None), whole.get(f"{layer}.shared_expert")
+        if both is not None and shared is not None:
+            whole[f"{layer}.experts"] = both - shared
+
+
+@contextmanager
+def watching(model: Any, request: Mapping[str, Any]) -> Iterator[Places | None]:
+    """Watch the forward passes of the block; nothing without golden results to compare with."""
+    if request["golden"] is None:
+        yield None
+        return
+    places = Places(Path(request["golden"]), request["prompts"])
+    with ExitStack() as stack:
+        for handle in _hooked(model, places, request["config"]):
+            stack.callback(handle.remove)
+        stack.enter_context(routing(model, _router(places, request["config"])))
+        yield places
+
+
+def _hooked(model: Any, places: Places, config: Mapping[str, Any]) -> Iterator[Any]:
+    yield model.model.embed_tokens.register_forward_hook(_embedded(places))
+    yield model.model.norm.register_forward_hook(
+        lambda module, args, output: places.take("final_norm", _first(output))
+    )
+    # A rotary module may serve all layers; it is hooked once, and the layer is known when it runs.
+    rotary: dict[int, Any] = {}
+    for number, layer in enumerate(model.model.layers):
+        yield layer.register_forward_pre_hook(_entered(places, number), with_kwargs=True)
+        for name, paths in OUTPUTS.items():
+            if (module := _find(layer, paths)) is not None:
+                yield module.register_forward_hook(_output(places, name))
+        if (fused := _find(layer, (FUSED,))) is not None:
+            yield fused.register_forward_hook(_split(places, config["q_lora_rank"]))
+        if (module := _find(layer, ("self_attn.o_proj",))) is not None:
+            yield module.register_forward_pre_hook(_before(places))
+        if (module := _find(layer, ROTARY)) is not None:
+            rotary[id(module)] = module
+    for module in rotary.values():
+        yield module.register_forward_hook(_rotated(places))
+
+
+def _find(layer: Any, paths: tuple[str, ...]) -> Any:
+    """The first of these modules that the layer has."""
+    for path in paths:
+        found = layer
+        for name in path.split("."):
+            found = getattr(found, name, None)
+        if hasattr(found, "register_forward_hook"):
+            return found
+    return None
+
+
+def _first(output: Any) -> Any:
+    return output[0] if isinstance(output, tuple) else output
+
+
+def _embedded(places: Places) -> Callable[..., None]:
+    def hook(module: Any, args: Any, output: Any) -> None:
+        places.tokens, places.embedded = args[0], output
+
+    return hook
+
+
+def _entered(places: Places, number: int) -> Callable[..., None]:
+    def hook(module: Any, args: Any, kwargs: Any) -> None:
+        places.layer = number
+        if number == 0:
+            places.begin(kwargs["positions"] if "positions" in kwargs else args[0])
+
+    return hook
+
+
+def _output(places: Places, name: str) -> Callable[..., None]:
+    return lambda module, args, output: places.here(name, _first(output))
+
+
+def _before(places: Places) -> Callable[..., None]:
+    return lambda module, args: places.here("attention", args[0])
+
+
+def _split(places: Places, rank: int) -> Callable[..., None]:
+    def hook(module: Any, args: Any, output: Any) -> None:
+        both = _first(output)
+        places.here("q_a", both[..., :rank])
+        places.here("kv_a", both[..., rank:])
+
+    return hook
+
+
+def _rotated(places: Places) -> Callable[..., None]:
+    def hook(module: Any, args: Any, output: Any) -> None:
+        import torch
+
+        query, key = (value.flatten(1) for value in output)
+        places.here("rope", torch.cat((query, key), -1))
+
+    return hook
+
+
+def _router(places: Places, config: Mapping[str, Any]) -> Callable[[Any, Any], tuple[Any, Any]]:
+    def note(weights: Any, ids: Any) -> tuple[Any, Any]:
+        import torch
+
+        width = max(config["n_routed_experts"], int(ids.max()) + 1)
+        dense = torch.zeros(ids.shape[0], width, dtype=torch.float32, device=ids.device)
+        places.here("router", dense.scatter(1, ids.long(), weights.float()))
+        return weights, ids
+
+    return note
