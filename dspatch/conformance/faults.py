@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 LAYER = "model.layers.1"
@@ -15,13 +15,15 @@ class Fault:
 
     A `hook` fault changes the running engine, and its name is known to the engine's worker; a
     `load` fault spoils the stream of weights as `plant` says (`drop`, `swap` or `scale` names).
-    `run` is the run that shows it. `needs` are the config's features without which the fault would
+    `run` is the run that shows it, `at` the places, by layer and operation, at one of which a
+    diagnosis must find it. `needs` are the config's features without which the fault would
     change nothing.
     """
 
     name: str
     kind: Literal["hook", "load"]
     caught_by: str
+    at: tuple[str, ...]
     run: Literal["alone", "together", "again"] = "alone"
     needs: tuple[str, ...] = ()
     plant: Mapping[str, Any] = field(default_factory=dict)
@@ -38,6 +40,7 @@ class Fault:
 
 FEATURES: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "yarn": lambda config: bool(config["rope_scaling"]),
+    "plain-rope": lambda config: not config["rope_scaling"],
     "query-compression": lambda config: config["q_lora_rank"] is not None,
     "router-bias": lambda config: config["topk_method"] == "noaux_tc",
     "groups": lambda config: config["n_group"] > config["topk_group"],
@@ -46,45 +49,60 @@ FEATURES: dict[str, Callable[[Mapping[str, Any]], bool]] = {
 }
 
 
-def _hook(name: str, caught_by: str, *needs: str) -> Fault:
-    return Fault(name=name, kind="hook", caught_by=caught_by, needs=needs)
+def _hook(name: str, caught_by: str, at: str, *needs: str) -> Fault:
+    return Fault(name=name, kind="hook", caught_by=caught_by, at=tuple(at.split()), needs=needs)
 
 
-def _load(name: str, caught_by: str, **plant: list[str]) -> Fault:
-    return Fault(name=name, kind="load", caught_by=caught_by, plant=plant)
+def _load(name: str, caught_by: str, at: str, **plant: list[str]) -> Fault:
+    return Fault(name=name, kind="load", caught_by=caught_by, at=(at,), plant=plant)
 
 
 def _mlp(prefix: str) -> list[str]:
     return [f"{LAYER}.mlp.{prefix}.{part}_proj.weight" for part in ("gate", "up", "down")]
 
 
+def _expert(number: int, part: str) -> str:
+    return f"{LAYER}.mlp.experts.{number}.{part}_proj.weight"
+
+
 FAULTS: tuple[Fault, ...] = (
-    _hook("unloaded-norm", "golden.fp32"),
-    _hook("missing-shared-expert", "golden.fp32"),
-    _hook("wrong-softmax-scale", "golden.fp32", "yarn"),
-    _hook("wrong-rope-layout", "golden.fp32"),
-    _hook("router-bias-ignored", "golden.routes", "router-bias"),
-    _hook("group-limit-ignored", "golden.routes", "groups"),
-    _hook("q_a-kv_a-swapped", "golden.fp32", "query-compression"),
-    _hook("experts-swapped", "golden.fp32"),
-    _hook("routed-scaling-one", "greedy.forced", "routed-scaling"),
-    _hook("indexer-weights-ignored", "indexer.choices", "indexer"),
-    _hook("indexer-rope-interleaved", "indexer.choices", "indexer"),
-    _hook("choices-one-short", "indexer.choices", "indexer"),
-    _hook("choices-not-causal", "indexer.choices", "indexer"),
-    _hook("indexer-cache-stale", "indexer.choices", "indexer"),
-    _hook("cache-lost-before-decode", "decode.paged"),
-    _hook("cache-lost-between-chunks", "prefill.chunked"),
-    Fault(name="cached-prefix-lost", kind="hook", caught_by="prefix.hit", run="again"),
-    Fault(name="batch-rows-swapped", kind="hook", caught_by="batch.mixed", run="together"),
-    _load("norm-not-loaded", "weights.coverage", drop=[f"{LAYER}.self_attn.kv_a_layernorm.weight"]),
-    _load("shared-expert-not-loaded", "weights.coverage", drop=_mlp("shared_experts")),
+    _hook("unloaded-norm", "golden.fp32", "1.q_a_norm 1.kv_a_norm"),
+    _hook("missing-shared-expert", "golden.fp32", "2.shared_expert"),
+    _hook("wrong-softmax-scale", "golden.fp32", "0.attention", "yarn"),
+    _hook("wrong-rope-layout", "golden.fp32", "0.rope"),
+    _hook("router-bias-ignored", "golden.routes", "1.router_choice", "router-bias"),
+    _hook("group-limit-ignored", "golden.routes", "1.router_choice", "groups"),
+    _hook("q_a-kv_a-swapped", "golden.fp32", "1.q_a", "query-compression"),
+    _hook("experts-swapped", "golden.fp32", "1.router_choice"),
+    _hook("routed-scaling-one", "greedy.forced", "1.experts", "routed-scaling"),
+    _hook("indexer-weights-ignored", "indexer.choices", "0.indexer", "indexer"),
+    _hook("indexer-rope-interleaved", "indexer.choices", "0.indexer", "indexer"),
+    _hook("choices-one-short", "indexer.choices", "0.indexer", "indexer"),
+    _hook("choices-not-causal", "indexer.choices", "0.indexer", "indexer"),
+    _hook("indexer-cache-stale", "indexer.choices", "0.indexer", "indexer"),
+    _hook("cache-lost-before-decode", "decode.paged", "0.attention"),
+    _hook("cache-lost-between-chunks", "prefill.chunked", "0.attention"),
+    replace(_hook("cached-prefix-lost", "prefix.hit", "0.attention"), run="again"),
+    replace(_hook("batch-rows-swapped", "batch.mixed", "final_norm"), run="together"),
+    _load(
+        "norm-not-loaded",
+        "weights.coverage",
+        "1.kv_a_norm",
+        drop=[f"{LAYER}.self_attn.kv_a_layernorm.weight"],
+    ),
+    _load(
+        "shared-expert-not-loaded",
+        "weights.coverage",
+        "1.shared_expert",
+        drop=_mlp("shared_experts"),
+    ),
     _load(
         "experts-loaded-swapped",
         "weights.values",
-        swap=[f"{LAYER}.mlp.experts.{number}.down_proj.weight" for number in (3, 4)],
+        "1.experts",
+        swap=[_expert(number, "down") for number in (3, 4)],
     ),
-    _load("block-scaled", "weights.values", scale=[f"{LAYER}.mlp.experts.5.gate_proj.weight"]),
+    _load("block-scaled", "weights.values", "1.experts", scale=[_expert(5, "gate")]),
 )
 
 

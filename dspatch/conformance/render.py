@@ -28,6 +28,9 @@ def as_markdown(report: Report) -> str:
     lines += [f"* {key}: {value}" for key, value in report.facts.items()]
     lines += ["", _row(HEADERS), _row(["---"] * len(HEADERS))]
     lines += [_row(_cells(result)) for result in report.results]
+    if report.diagnoses:
+        told = [line for each in report.diagnoses for line in ("", *each.lines())]
+        lines += ["", "## Where it diverges", "", "```text", *told[1:], "```"]
     return "\n".join(lines) + "\n"
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from dspatch.conformance.diagnosis import Diagnosis
 
 Status = Literal["pass", "fail", "not-shown"]
 
@@ -43,11 +46,30 @@ class CheckResult:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Curves:
+    """What is drawn of one model: the relative difference by depth, log-probabilities by their error.
+
+    `logprob_errors` counts them in half decades of nats: below 1e-9, from 1e-9 on, …, 10 and more.
+    """
+
+    variant: str
+    depths: tuple[tuple[str, float], ...]
+    logprob_errors: tuple[int, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The curves as JSON values; what is not finite as text."""
+        depths = [[n, v if math.isfinite(v) else str(v)] for n, v in self.depths]
+        return {**asdict(self), "depths": depths}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything that one conformance run measured."""
 
     results: tuple[CheckResult, ...]
     facts: Mapping[str, Any]
+    diagnoses: tuple[Diagnosis, ...] = ()
+    curves: tuple[Curves, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -77,6 +99,8 @@ class Report:
             "summary": self.summary,
             "facts": dict(self.facts),
             "results": results,
+            "diagnoses": [each.as_dict() for each in self.diagnoses],
+            "curves": [each.as_dict() for each in self.curves],
         }
 
     def failures(self) -> list[CheckResult]:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dspatch import engines
-from dspatch.conformance import checks, faults, small, suite
+from dspatch.conformance import causes, checks, diagnosis, faults, small, suite
 from dspatch.conformance.checks.seen import Seen
+from dspatch.conformance.diagnosis import Diagnosis
 from dspatch.conformance.faults import Fault
 from dspatch.conformance.report import CheckResult, Report
 from dspatch.engines import Options, Progress
@@ -42,6 +43,17 @@ class Planted:
     variant: str
     results: tuple[CheckResult, ...] = ()
     refused: str = ""
+    diagnosis: Diagnosis | None = None
+
+    @property
+    def found_at(self) -> str:
+        """The place that the diagnosis names, or an empty string."""
+        return self.diagnosis.symptom.place if self.diagnosis else ""
+
+    @property
+    def misplaced(self) -> bool:
+        """Whether the fault was caught and its place is another than where it was planted."""
+        return self.outcome == "caught" and self.found_at not in self.fault.at
 
     @property
     def outcome(self) -> str:
@@ -60,9 +72,10 @@ class Selftest:
 
     @property
     def ok(self) -> bool:
-        """Whether the clean run passes, faults were caught, and none was missed."""
+        """Whether the clean run passes, faults were caught, none was missed, all found in place."""
         outcomes = {one.outcome for one in self.planted}
-        return self.clean.ok and "caught" in outcomes and "missed" not in outcomes
+        caught = "caught" in outcomes and "missed" not in outcomes
+        return self.clean.ok and caught and not any(one.misplaced for one in self.planted)
 
     def as_dict(self) -> dict[str, Any]:
         """The self-test as JSON values."""
@@ -73,6 +86,8 @@ class Selftest:
                 "must-be-caught-by": one.fault.caught_by,
                 "outcome": one.outcome,
                 "refused": one.refused,
+                "planted-at": list(one.fault.at),
+                "diagnosis": one.diagnosis.as_dict() if one.diagnosis else None,
                 "checks": {result.check: result.status for result in one.results},
                 "measured": {result.check: result.measured for result in one.results},
             }
@@ -104,11 +119,11 @@ def run(
     for one in observed:
         one.tensors.unlink(missing_ok=True)
     clean, spoiled = seen[: len(cases)], seen[len(cases) :]
-    found = [result for one in clean for result in suite.results(one)]
+    judged = [(one, suite.results(one)) for one in clean]
     planted = [row for one in clean for row in _hooked(one)]
     planted += [row for one in spoiled for row in _loaded(one)]
     return Selftest(
-        clean=suite.report(bench, observed[: len(cases)], found), planted=tuple(planted)
+        clean=suite.report(bench, observed[: len(cases)], judged), planted=tuple(planted)
     )
 
 
@@ -121,21 +136,25 @@ def _hooked(seen: Seen) -> list[Planted]:
         under = replace(seen, runs={**seen.runs, fault.run: f"fault/{fault.name}:"})
         judged = checks.judge(under, RUN_CHECKS[fault.run])
         found = () if fault.name in refused else tuple(judged)
-        rows.append(_row(fault, seen, found, refused.get(fault.name, "")))
+        rows.append(_row(fault, under, found, refused.get(fault.name, "")))
     return rows
 
 
 def _loaded(seen: Seen) -> list[Planted]:
     if "error" in seen.facts:
         return []
-    return [
-        _row(fault, seen, tuple(checks.judge(_only(seen, fault), LOAD_CHECKS)), "")
-        for fault in faults.fitting("load", seen.config)
-    ]
+    planted = [(fault, _only(seen, fault)) for fault in faults.fitting("load", seen.config)]
+    return [_row(fault, one, tuple(checks.judge(one, LOAD_CHECKS)), "") for fault, one in planted]
 
 
 def _row(fault: Fault, seen: Seen, found: tuple[CheckResult, ...], refused: str) -> Planted:
-    return Planted(fault=fault, variant=seen.variant, results=found, refused=refused)
+    return Planted(
+        fault=fault,
+        variant=seen.variant,
+        results=found,
+        refused=refused,
+        diagnosis=diagnosis.diagnose(seen, found, causes.unasked),
+    )
 
 
 def _only(seen: Seen, fault: Fault) -> Seen:
@@ -152,7 +171,13 @@ def as_table(selftest: Selftest) -> Table:
     from rich.text import Text
 
     table = Table(
-        "model", "fault", *COLUMNS, "outcome", title="Planted faults", header_style="bold"
+        "model",
+        "fault",
+        *COLUMNS,
+        "outcome",
+        "found at",
+        title="Planted faults",
+        header_style="bold",
     )
     marks = {"fail": "caught", "pass": "·", "not-shown": "—"}
     for one in selftest.planted:
@@ -161,5 +186,6 @@ def as_table(selftest: Selftest) -> Table:
         cells = [Text(status.get(name, ""), style=named.get(name, "")) for name in COLUMNS]
         style = {"caught": "green", "missed": "bold red", "not-shown": "yellow"}[one.outcome]
         outcome = Text(f"{one.outcome} {one.refused}".strip(), style=style)
-        table.add_row(one.variant, one.fault.name, *cells, outcome)
+        place = Text(one.found_at, style="bold red" if one.misplaced else "green")
+        table.add_row(one.variant, one.fault.name, *cells, outcome, place)
     return table

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from dspatch import engines
-from dspatch.conformance import checks, faults, oracle, small, tolerance
+from dspatch.conformance import (
+    checks,
+    curves,
+    diagnosis,
+    faults,
+    oracle,
+    small,
+    sources,
+    tolerance,
+)
 from dspatch.conformance.checks.seen import Seen
 from dspatch.conformance.oracle import Golden, Oracle
 from dspatch.conformance.report import CheckResult, Report
@@ -50,11 +59,11 @@ def run(
     golden = bench.oracle.golden(cases, progress)
     observed = observe(bench, [trial(case, one) for case, one in zip(cases, golden, strict=True)])
     seen = measured(bench, list(zip(golden, observed, strict=True)))
-    found = {one.variant: results(one) for one in seen}
-    for one in observed:
-        if all(result.status != "fail" for result in found[one.trial.name]):
+    judged = [(one, results(one)) for one in seen]
+    for one, (_, found) in zip(observed, judged, strict=True):
+        if all(result.status != "fail" for result in found):
             one.tensors.unlink(missing_ok=True)
-    return report(bench, observed, [result for each in found.values() for result in each])
+    return report(bench, observed, judged)
 
 
 def make_bench(
@@ -129,8 +138,10 @@ def results(seen: Seen) -> list[CheckResult]:
     return [checks.engine("engine.start", seen, "pass", backends), *stopped, *checks.judge(seen)]
 
 
-def report(bench: Bench, observed: Sequence[Observed], found: Sequence[CheckResult]) -> Report:
-    """The results with what is known about engine and oracle."""
+def report(
+    bench: Bench, observed: Sequence[Observed], judged: Sequence[tuple[Seen, list[CheckResult]]]
+) -> Report:
+    """The results with a diagnosis of what failed, and what is known about engine and oracle."""
     known = next((one.facts for one in observed if not one.error), {})
     facts = {
         "engine": bench.engine,
@@ -139,4 +150,12 @@ def report(bench: Bench, observed: Sequence[Observed], found: Sequence[CheckResu
         "reference-ops": bench.options.reference_ops,
         "seconds": {o.trial.name: o.facts.get("seconds", {}).get("total") for o in observed},
     }
-    return Report(results=tuple(found), facts=facts)
+    ask = sources.asked_of(bench.python, bench.engine)
+    diagnoses = (diagnosis.diagnose(one, found, ask) for one, found in judged)
+    drawn = (curves.of(one) for one, _ in judged)
+    return Report(
+        results=tuple(result for _, found in judged for result in found),
+        facts=facts,
+        diagnoses=tuple(one for one in diagnoses if one is not None),
+        curves=tuple(one for one in drawn if one is not None),
+    )

@@ -13,7 +13,7 @@ from typing import Any
 from dspatch import process
 from dspatch.engines import Observed, Options, Parsers, Progress, Trial, served, unserved
 from dspatch.engines.serving import HOST, Service
-from dspatch.errors import EngineError, ProcessError
+from dspatch.errors import EngineError
 
 NAME = "vllm"
 WORKERS = Path(__file__).with_name("workers")

@@ -142,6 +142,8 @@ def report_summary(report: Report, console: Console) -> None:
     console.table(render.COLUMNS, render.summary(report))
     for remark in render.remarks(report):
         console.say(remark)
+    for diagnosis in report.diagnoses:
+        console.say("\n".join(["", *diagnosis.lines()]))
     console.say(f"conformance: {report.summary}")
 
 

@@ -52,6 +52,43 @@ if config["n_group"] > 1:
 print(json.dumps({name: difference(config=wrong) for name, wrong in faults.items()}))
 """
 
+# What the comparison of operations says of one planted difference each, at a known position.
+PLACES = """
+from oracle_worker import placing
+expected = {"rows": torch.tensor([0, 1, 5]), "place.0.rope": torch.randn(3, 8), "place.0.q_a": torch.randn(3, 4)}
+expected["place.1.router"] = torch.tensor([[0.5, 0, 0.2], [0.1, 0.3, 0], [0, 0.4, 0.4]])
+def compare(tokens=9, **changes):
+    found = {**expected, "seen": torch.ones(3), **changes}
+    return placing.compare(expected, {k: v for k, v in found.items() if v is not None}, tokens, 1e-8, 2.5)
+def manner(change):
+    value = expected["place.0.rope"].clone()
+    value[1:] = change(value[1:])
+    entry = compare(**{"place.0.rope": value})["found"]["0.rope"]
+    assert entry["off"] == [1, 5] and entry["position"] == 1, entry
+    return entry["manner"], entry["factor"]
+clean = compare()
+assert all(entry["relative"] == 0 and not entry["off"] for entry in clean["found"].values()), clean
+assert clean["found"].keys() == {"0.rope", "0.q_a", "1.router_choice", "1.router_weight"}
+assert manner(lambda v: v * 0)[0] == "zero" and manner(lambda v: v / 0)[0] == "not-finite"
+kind, factor = manner(lambda v: v * 0.4)
+assert kind == "factor" and abs(factor - 0.4) < 1e-6
+assert manner(lambda v: v.flip(-1))[0] == "order" and manner(lambda v: v + 1)[0] == "other"
+assert compare(**{"place.0.q_a": None})["unobserved"] == ["0.q_a"]
+assert compare(**{"place.0.q_a": torch.randn(3, 5)})["unobserved"] == ["0.q_a"]
+assert len(compare(seen=None)["unobserved"]) == 3 and not compare(seen=None)["found"]
+assert compare(tokens=5)["rows"] == [0, 1] and compare(seen=torch.tensor([0, 1, 1]))["rows"] == [1, 5]
+router = expected["place.1.router"]
+assert compare(**{"place.1.router": router * 2.5})["found"]["1.router_weight"]["relative"] < 1e-12
+assert compare(**{"place.1.router": router * 1.5})["found"]["1.router_weight"]["off"] == [0, 1, 5]
+other = router.clone(); other[1] = torch.tensor([0.1, 0, 0.3])
+chosen = compare(**{"place.1.router": other})["found"]
+assert chosen["1.router_choice"]["off"] == [1] and chosen["1.router_choice"]["got"] == ["0", "2"]
+assert not chosen["1.router_weight"]["off"]
+x = torch.randn(4, 9); counts = metrics.histogram(x, x)
+assert counts[0] == 36 and sum(counts) == 36 and sum(metrics.histogram(x * 2, x)[12:]) > 0
+print("[]")
+"""
+
 METRICS = """
 x = torch.randn(5, 7)
 nan = torch.full_like(x, float("nan"))
@@ -100,6 +137,7 @@ def test_measures_say_what_they_should() -> None:
     standing = oracle.ensure()
     golden = standing.golden([small.case("deepseek-v3")])[0]
     assert ask(standing, golden, METRICS, "short") == []
+    assert ask(standing, golden, PLACES, "short") == []
 
 
 def test_golden_results_are_computed_once() -> None:

@@ -33,6 +33,17 @@ def test_every_planted_fault_is_caught(tmp_path: Path) -> None:
     assert found.clean.ok, render.as_markdown(found.clean)
     assert found.clean.count("not-shown") == 0
     assert not_caught(found) == []
+    assert misplaced(found) == []
+    assert found.ok
+
+
+def misplaced(found: Selftest) -> list[str]:
+    """The faults that a diagnosis looks for elsewhere than where they were planted."""
+    return [
+        f"{one.variant}: {one.fault.name}: at {one.found_at}, planted at {one.fault.at}"
+        for one in found.planted
+        if one.misplaced
+    ]
 
 
 def not_caught(found: Selftest) -> list[str]:

@@ -39,6 +39,12 @@ FAULTS = {
     },
 }
 WITHOUT_FAULT = "deepseek-v3"
+# Of each of these: where a diagnosis must find it, by itself, and the finding that it names first.
+CAUSES = {
+    DIFFERS: ("0.rope", "vllm-cpu-rope-strides", "confirmed"),
+    BIAS: ("1.router_choice", "vllm-v3-topk-method", "confirmed"),
+    "Head dimension 128 is not supported by MLA": ("", "vllm-cpu-mla-one-shape", "confirmed"),
+}
 
 
 @pytest.mark.parametrize("rev", FAULTS)
@@ -55,7 +61,9 @@ def test_the_stock_wheel_has_each_fault(
         else:
             assert started.status == "pass", started.note
             assert result(report, model, "golden.fp32").status == "fail", model
+        assert cause(report, model) == CAUSES[refusal], model
     assert result(report, WITHOUT_FAULT, "golden.fp32").status == "pass"
+    assert WITHOUT_FAULT not in {one.variant for one in report.diagnoses}
 
 
 @pytest.mark.parametrize("rev", FAULTS)
@@ -123,3 +131,9 @@ def stopped(report: Report, model: str) -> str:
     checks = ("engine.start", "engine.run")
     found = [r for r in report.failures() if r.variant == model and r.check in checks]
     return found[0].note if found else ""
+
+
+def cause(report: Report, model: str) -> tuple[str, str, str]:
+    """Where the diagnosis of a model finds its fault; its first cause's finding, and its standing."""
+    (found,) = (one for one in report.diagnoses if one.variant == model)
+    return found.symptom.place, found.causes[0].finding, found.causes[0].standing

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from dspatch.conformance import checks, faults, selftest, small
+from dspatch.conformance import causes, checks, faults, selftest, small
+from dspatch.conformance.diagnosis import Diagnosis
 from dspatch.conformance.report import CheckResult, Report, Status
 from dspatch.conformance.selftest import Planted, Selftest
+from dspatch.conformance.symptom import Symptom
 from dspatch.engines.workers.vllm_worker import faults as planting
 
 
@@ -55,10 +57,16 @@ def test_spoiling_drops_swaps_and_leaves_the_rest() -> None:
     assert list(planting.spoiled(stream, plants)) == [("c", 2), ("b", 3), ("d", 4)]
 
 
-def planted(status: Status) -> Planted:
+def planted(status: Status, place: str = "1.q_a_norm") -> Planted:
     fault = next(fault for fault in faults.FAULTS if fault.caught_by == "golden.fp32")
     result = CheckResult(check="golden.fp32", variant="deepseek-v3", dtype="float32", status=status)
-    return Planted(fault=fault, variant="deepseek-v3", results=(result,))
+    found = Diagnosis(variant="deepseek-v3", symptom=at(place), causes=())
+    return Planted(fault=fault, variant="deepseek-v3", results=(result,), diagnosis=found)
+
+
+def at(place: str) -> Symptom:
+    layer, _, operation = place.rpartition(".")
+    return Symptom(kind="run", layer=int(layer), operation=operation)
 
 
 def clean(status: Status = "pass") -> Report:
@@ -69,6 +77,19 @@ def clean(status: Status = "pass") -> Report:
 def test_a_missed_fault_fails_the_self_test() -> None:
     assert Selftest(clean=clean(), planted=(planted("fail"),)).ok
     assert not Selftest(clean=clean(), planted=(planted("fail"), planted("pass"))).ok
+
+
+def test_a_fault_that_is_found_elsewhere_fails_the_self_test() -> None:
+    assert planted("fail", "1.q_a").misplaced
+    assert not Selftest(clean=clean(), planted=(planted("fail", "1.q_a"),)).ok
+    assert planted("fail").found_at in planted("fail").fault.at
+
+
+def test_every_fault_says_where_it_is_planted() -> None:
+    places = causes.knowledge().places
+    for fault in faults.FAULTS:
+        assert fault.at
+        assert {place.rpartition(".")[2] for place in fault.at} <= places.keys()
 
 
 def test_a_clean_run_that_fails_fails_the_self_test() -> None:

@@ -1,0 +1,36 @@
+"""What is drawn of a run: the error by depth, and how many log-probabilities are off by how much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from dspatch.conformance.checks.seen import Seen
+from dspatch.conformance.report import Curves
+
+
+def of(seen: Seen) -> Curves | None:
+    """The curves of one model, the worst prompt at each depth; `None` for one that was not run."""
+    if not seen.measures or not seen.alone:
+        return None
+    counted = [m["logprob_errors"] for m in seen.alone.values() if m.get("logprob_errors")]
+    return Curves(
+        variant=seen.variant,
+        depths=tuple(_depths(seen)),
+        logprob_errors=tuple(map(sum, zip(*counted, strict=True))),
+    )
+
+
+def _depths(seen: Seen) -> Iterator[tuple[str, float]]:
+    places = [m["places"]["found"] for m in seen.alone.values() if m.get("places")]
+    if embedded := [found["embed"]["relative"] for found in places if "embed" in found]:
+        yield "embed", _worst(embedded)
+    rows = [m["layers"] for m in seen.alone.values()]
+    for own in zip(*rows, strict=False):
+        yield str(own[0][0]), _worst([value for _, value in own])
+    logits = [m[key] for m in seen.alone.values() for key in ("prefill_rel", "decode_rel")]
+    yield "logits", _worst([value for value in logits if value is not None])
+
+
+def _worst(values: list[float]) -> float:
+    return max((math.inf if math.isnan(v) else float(v) for v in values), default=math.inf)
