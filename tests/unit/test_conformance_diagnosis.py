@@ -138,7 +138,7 @@ def test_a_run_that_alone_is_wrong(run: str) -> None:
 )
 def test_a_start_that_fails(error: str, where: str, text: str) -> None:
     one = replace(seen(), facts={"error": error})
-    results = checks.refused("deepseek-v3", "float32", error)
+    results = checks.refused(one, error)
     found = diagnosis.diagnose(one, results, causes.unasked)
     assert found is not None
     assert found.symptom.place == where

@@ -81,7 +81,7 @@ def index_scores(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Te
     rope = config["qk_rope_head_dim"]
     # Halves are pairs in another order; the order does not matter to a product of two of them.
     paired = both[..., :rope].unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
-    both = torch.cat((_rotate(config, paired), both[..., rope:]), -1)
+    both = torch.cat((rotate(config, paired), both[..., rope:]), -1)
     votes = torch.einsum("qhd,kd->qhk", both[:, :heads], both[:, heads]).relu()
     weight = hidden @ part["indexer.weights_proj.weight"].T * (heads * dim) ** -0.5
     return torch.einsum("qh,qhk->qk", weight, votes).masked_fill(_future(tokens), -math.inf)
