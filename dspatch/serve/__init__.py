@@ -1,0 +1,1 @@
+"""Serving: what an engine that serves takes and tells."""

@@ -1,0 +1,113 @@
+"""In which releases each option, variable and metric was there, as `--write-ranges` wrote it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from packaging.version import InvalidVersion, Version
+
+from dspatch import tomlfile
+from dspatch.carry.matrix import spans
+from dspatch.errors import PatchFormatError
+from dspatch.serve.engines import DATA
+
+Kind = Literal["commands", "options", "environment", "metrics", "hidden"]
+KINDS: tuple[Kind, ...] = ("commands", "options", "environment", "metrics", "hidden")
+_HEAD = """\
+# Written by `dspatch serve flags --engine {engine} --write-ranges`; not for the hand.
+# The releases whose source has each name. `hidden` metrics are exported only when asked for.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """The releases that were read, oldest first, and by kind each name's releases as text."""
+
+    releases: tuple[str, ...] = ()
+    names: Mapping[Kind, Mapping[str, str]] = field(default_factory=dict)
+
+    def ranges(self, kind: Kind, name: str) -> str:
+        """The releases that have a name, as text; empty when none has."""
+        return self.names.get(kind, {}).get(name, "")
+
+    def releases_of(self, kind: Kind, name: str) -> tuple[str, ...]:
+        """The releases that have a name."""
+        return _expanded(self.ranges(kind, name), self.releases)
+
+    def told(self, kind: Kind, name: str, version: str | None) -> str:
+        """Since or until when a name was there, seen from a release, in words; empty when never."""
+        having = self.releases_of(kind, name)
+        if not having or not self.releases:
+            return ""
+        since = having[0] if having[0] != self.releases[0] else f"{having[0]} or earlier"
+        at = _parsed(version)
+        if at is not None and at < Version(having[0]):
+            return f"comes with {having[0]}"
+        if having[-1] == self.releases[-1]:
+            return f"since {since}" if self._unbroken(having) else f"in {self.ranges(kind, name)}"
+        return f"in {self.ranges(kind, name)}"
+
+    def _unbroken(self, having: Sequence[str]) -> bool:
+        return spans.between(having) == spans.runs(having, self.releases)
+
+
+@lru_cache(maxsize=4096)
+def _expanded(text: str, releases: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(spans.expand(text, releases)) if text else ()
+
+
+def path_of(engine: str) -> Path:
+    """The file of an engine."""
+    return DATA / f"known-{engine}.toml"
+
+
+def load(engine: str, path: Path | None = None) -> Known:
+    """What was recorded of an engine; empty where nothing was. Raises `PatchFormatError`."""
+    place = path or path_of(engine)
+    if not place.is_file():
+        return Known()
+    source = tomlfile.load(place, PatchFormatError)
+    source.check_keys(source.data, ("releases", *KINDS))
+    return Known(
+        releases=source.strings(source.data, "releases"),
+        names={kind: source.get(source.data, kind, dict, default={}) for kind in KINDS},
+    )
+
+
+def of_names(
+    releases: Sequence[str], found: Mapping[str, Mapping[Kind, Iterable[str]]]
+) -> Known:
+    """What was read of releases, by kind and name, as it is recorded."""
+    names: dict[Kind, dict[str, str]] = {}
+    for kind in KINDS:
+        every = sorted({name for one in found.values() for name in one[kind]})
+        having = {name: [v for v in releases if name in set(found[v][kind])] for name in every}
+        names[kind] = {name: spans.runs(versions, releases) for name, versions in having.items()}
+    return Known(releases=tuple(releases), names=names)
+
+
+def written(engine: str, known: Known) -> str:
+    """The text of an engine's file."""
+    lines = [_HEAD.format(engine=engine), "releases = ["]
+    rows = [known.releases[at : at + 10] for at in range(0, len(known.releases), 10)]
+    lines += [f"    {', '.join(json.dumps(each) for each in row)}," for row in rows]
+    return "\n".join([*lines, "]", *_tables(known)]) + "\n"
+
+
+def _tables(known: Known) -> Iterator[str]:
+    for kind in KINDS:
+        yield from ("", f"[{kind}]")
+        for name, text in known.names.get(kind, {}).items():
+            yield f"{json.dumps(name)} = {json.dumps(text, ensure_ascii=False)}"
+
+
+def _parsed(version: str | None) -> Version | None:
+    try:
+        return Version(version) if version is not None else None
+    except InvalidVersion:
+        return None

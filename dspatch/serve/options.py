@@ -1,0 +1,131 @@
+"""The options that an engine's server has, read from the source that builds its parser."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from dspatch.audit.source import Source
+from dspatch.serve import option
+from dspatch.serve.engines import Facts, Server
+from dspatch.serve.option import Option
+from dspatch.serve.reading.interpreter import Interpreter
+from dspatch.serve.reading.modules import Modules
+from dspatch.serve.reading.values import (
+    ClassRef,
+    Commands,
+    External,
+    FunctionRef,
+    Hole,
+    ModuleRef,
+    Parser,
+    Value,
+)
+
+HELP = Option(names=("-h", "--help"), values="none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What a parser does with words beyond what `argparse` does, read from its class."""
+
+    underscores: bool = False  # `_` in a name means `-`
+    dotted: bool = False  # `--name.key value` is one entry of a JSON object
+    plus: bool = False  # `--name.key+ value` is one item of a list in it
+    level: bool = False  # `-O3` is `-O 3`
+    abbreviations: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """What a server takes: options, positional arguments, rules; `holes` are what reading lost."""
+
+    options: tuple[Option, ...]
+    positionals: tuple[Option, ...]
+    rules: Rules
+    holes: tuple[Hole, ...] = ()
+    unparsed: tuple[str, ...] = ()
+    table: dict[str, Option] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing was lost, so that a name which is not here is not there."""
+        return not self.holes and not self.unparsed
+
+
+def read(source: Source, facts: Facts, server: Server) -> Taken | None:
+    """What a server of an engine takes; `None` where the source has no such server."""
+    modules = Modules(facts.package, source.read)
+    for start in server.start:
+        interpreter = Interpreter(modules)
+        found = _started(interpreter, start, server.command)
+        if found is not None:
+            return _taken(interpreter, found)
+    return None
+
+
+def _started(interpreter: Interpreter, start: str, command: str) -> Parser | None:
+    module, _, path = start.partition(":")
+    value: Value = ModuleRef(module)
+    if not interpreter.modules.exists(module):
+        return None
+    for part in path.split("."):
+        value = interpreter.attribute(value, part)
+    if not isinstance(value, FunctionRef):
+        return None
+    root = Parser(kind=interpreter.name(value.module, "FlexibleArgumentParser"))
+    bound: dict[str, Value] = {"parser": root, "subparsers": Commands(root)}
+    names = {each.arg for each in value.node.args.args}
+    given = {name: of for name, of in bound.items() if name in names}
+    result = interpreter.run(value, [], given)
+    if not command:
+        return result if isinstance(result, Parser) else root
+    parsers = (each for each in (root, *interpreter.parsers) if command in each.commands)
+    return next((each.commands[command] for each in parsers), None)
+
+
+def _taken(interpreter: Interpreter, parser: Parser) -> Taken:
+    every = [
+        option.of_added(added, interpreter.modules.path(added.module)) for added in parser.added
+    ]
+    options = [HELP, *(each for each in every if not each.positional)]
+    rules = _rules(interpreter, parser)
+    return Taken(
+        options=tuple(options),
+        positionals=tuple(each for each in every if each.positional),
+        rules=rules,
+        holes=tuple(interpreter.holes),
+        unparsed=tuple(interpreter.modules.unread),
+        table={name: each for each in options for name in each.names},
+    )
+
+
+def _rules(interpreter: Interpreter, parser: Parser) -> Rules:
+    """What the class of a parser does in its `parse_args`, as far as its code shows it."""
+    allowed = parser.keywords.get("allow_abbrev", True)
+    abbreviations = allowed is not False
+    found = (
+        interpreter.class_attribute(parser.kind, "parse_args")
+        if isinstance(parser.kind, ClassRef)
+        else External("argparse")
+    )
+    if not isinstance(found, FunctionRef):
+        return Rules(abbreviations=abbreviations)
+    calls = set(_calls(found.node))
+    return Rules(
+        underscores=("replace", "_", "-") in calls,
+        dotted=("split", ".") in calls,
+        plus=("endswith", "+") in calls,
+        level=("startswith", "-O") in calls,
+        abbreviations=abbreviations,
+    )
+
+
+def _calls(node: ast.AST) -> Iterator[tuple[object, ...]]:
+    """The methods that are called below a node with constants only: name and arguments."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
+            if all(isinstance(arg, ast.Constant) for arg in each.args):
+                values = [arg.value for arg in each.args if isinstance(arg, ast.Constant)]
+                yield (each.func.attr, *values)
