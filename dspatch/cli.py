@@ -19,9 +19,16 @@ from dspatch.commands import lint as _lint
 from dspatch.commands import matrix as _matrix
 from dspatch.commands import pin as _pin
 from dspatch.commands import rebase as _rebase
+from dspatch.commands import serve as _serve
 from dspatch.commands import wheel as _wheel
 from dspatch.console import Console
-from dspatch.errors import AuditError, ConformanceError, DspatchError, PatchLintError
+from dspatch.errors import (
+    AuditError,
+    ConformanceError,
+    DspatchError,
+    PatchLintError,
+    ServeFlagsError,
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -146,8 +153,8 @@ def status(as_json: bool, **given: Any) -> None:
 
 
 # Importing these modules registers their commands on the groups.
-_REGISTERED = (_edit, _exchange, _inspect, _lint, _matrix, _pin, _rebase, _wheel)
-for group in (groups.pin, groups.patch, groups.wheel):
+_REGISTERED = (_edit, _exchange, _inspect, _lint, _matrix, _pin, _rebase, _serve, _wheel)
+for group in (groups.pin, groups.patch, groups.serve, groups.wheel):
     cli.add_command(group)
 cli.add_command(_audit.audit)
 cli.add_command(_conformance.conformance)
@@ -181,7 +188,7 @@ def main(argv: list[str] | None = None) -> None:
             raise
         # A failed report has been printed as the result; one object is all that stdout gets.
         if "--json" in arguments and not isinstance(
-            error, ConformanceError | PatchLintError | AuditError
+            error, ConformanceError | PatchLintError | AuditError | ServeFlagsError
         ):
             click.echo(json.dumps(error.as_dict(), indent=2))
         else:

@@ -287,6 +287,18 @@ class NoToleranceError(DspatchError):
     exit_code = 62
 
 
+class ServeFlagsError(DspatchError):
+    """A command line, a dashboard or a rule asks for what a release has not, or the record no longer holds."""
+
+    exit_code = 66
+
+
+class ServeWordsError(DspatchError):
+    """A command line names no server, or a file holds no queries, so that nothing can be checked."""
+
+    exit_code = 67
+
+
 class ProcessError(DspatchError):
     """A command failed."""
 

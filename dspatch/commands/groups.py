@@ -18,3 +18,8 @@ def patch() -> None:
 @click.group()
 def wheel() -> None:
     """Wheels that dspatch built."""
+
+
+@click.group()
+def serve() -> None:
+    """What serves: its options, variables and metrics."""

@@ -69,7 +69,11 @@ def _program(words: Sequence[str], facts: Facts) -> tuple[int, int, Server | Non
             return at, at + 1, next(iter(by_module.values()), None)
     options = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
     default = by_command[0] if by_command else None
-    return (options, options, default) if options == len(_front(words)) else (len(words), len(words), None)
+    return (
+        (options, options, default)
+        if options == len(_front(words))
+        else (len(words), len(words), None)
+    )
 
 
 def _front(words: Sequence[str]) -> list[str]:

@@ -41,9 +41,7 @@ class Environment:
         return not self.unread
 
 
-def read(
-    source: Source, facts: Facts, wanted: Collection[str] | None = None
-) -> Environment:
+def read(source: Source, facts: Facts, wanted: Collection[str] | None = None) -> Environment:
     """The variables that the files named for an engine read.
 
     `wanted` are the names that are asked after: when the engine's own table has them all, no other
@@ -52,15 +50,21 @@ def read(
     found: dict[str, Variable] = {}
     unread: list[str] = []
     _read_files(source, facts, facts.environment, found, unread)
-    if facts.environment and not any(source.read(path) for path in facts.environment):
-        unread.append(f"{facts.environment[0]} is not there")
-    if wanted is None or any(each.startswith(facts.prefixes) and each not in found for each in wanted):
+    if wanted is None or any(
+        each.startswith(facts.prefixes) and each not in found for each in wanted
+    ):
         _read_files(source, facts, facts.elsewhere, found, unread)
+    if not any(source.read(path) for path in (*facts.environment, *facts.elsewhere)):
+        unread.append(f"none of {', '.join(facts.environment)} is there")
     return Environment(variables=found, unread=tuple(unread))
 
 
 def _read_files(
-    source: Source, facts: Facts, paths: Iterable[str], found: dict[str, Variable], unread: list[str]
+    source: Source,
+    facts: Facts,
+    paths: Iterable[str],
+    found: dict[str, Variable],
+    unread: list[str],
 ) -> None:
     for path in paths:
         data = source.read(path)
@@ -91,21 +95,21 @@ def _variables(tree: ast.Module) -> Iterator[Variable]:
 def _listed(name: str, line: int, value: ast.expr) -> Variable:
     found = Variable(name=name, place=str(line))
     if isinstance(value, ast.Call) and _name(value.func) == "env_with_choices":
-        return replace(found, **_choices(value))
+        return _chosen(found, value)
     numbers = (each for each in ast.walk(value) if isinstance(each, ast.Call))
     if any(_name(each.func) == "int" and each.args and _asks(each.args[0]) for each in numbers):
         return replace(found, type="int")
     return found
 
 
-def _choices(call: ast.Call) -> Mapping[str, object]:
+def _chosen(found: Variable, call: ast.Call) -> Variable:
     listed = call.args[2] if len(call.args) > 2 else None
     values = [each.value for each in getattr(listed, "elts", []) if isinstance(each, ast.Constant)]
     folded = any(
         word.arg == "case_sensitive" and getattr(word.value, "value", True) is False
         for word in call.keywords
     )
-    return {"choices": tuple(str(each) for each in values), "folded": folded}
+    return replace(found, choices=tuple(str(each) for each in values), folded=folded)
 
 
 def _asks(node: ast.expr) -> bool:
@@ -115,17 +119,20 @@ def _asks(node: ast.expr) -> bool:
 
 def _read_by(node: ast.AST) -> Iterator[str]:
     """The variable that a node reads or sets: `os.getenv("A")`, `environ["A"]`, `"A" in os.environ`."""
-    if isinstance(node, ast.Call) and node.args:
-        name = _name(node.func)
-        of = getattr(node.func, "value", None)
-        if name in ("get", "pop", "setdefault") and of is not None and _is_environ(of):
-            yield from _text(node.args[:1])
-        elif name in ("getenv", "get_bool_env") or name.startswith(("env_", "_env_", "get_env")):
-            yield from _text(node.args[:1])
+    if isinstance(node, ast.Call) and node.args and _reads(node.func):
+        yield from _text(node.args[:1])
     elif isinstance(node, ast.Subscript) and _is_environ(node.value):
         yield from _text([node.slice])
     elif isinstance(node, ast.Compare) and any(_is_environ(each) for each in node.comparators):
         yield from _text([node.left])
+
+
+def _reads(function: ast.expr) -> bool:
+    """Whether a function takes the name of a variable first: Python's own, or an engine's helper."""
+    name = _name(function)
+    if name in ("get", "pop", "setdefault"):
+        return isinstance(function, ast.Attribute) and _is_environ(function.value)
+    return name in ("getenv", "get_bool_env") or name.startswith(("env_", "_env_", "get_env"))
 
 
 def _text(nodes: Iterable[ast.expr]) -> Iterator[str]:

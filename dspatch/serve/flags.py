@@ -10,7 +10,7 @@ from dspatch.serve.engines import Facts
 from dspatch.serve.environment import Environment, Variable
 from dspatch.serve.option import Option
 from dspatch.serve.options import Taken
-from dspatch.serve.verdict import Judge, Verdict
+from dspatch.serve.verdict import Judge, State, Verdict
 from dspatch.serve.words import Given, walk
 
 
@@ -76,7 +76,7 @@ def _option(given: Given, taken: Taken, judge: Judge) -> Verdict:
         return _unjoined(missing, given, taken)
     why = _wrong(given, option)
     deprecated = bool(option.deprecated)
-    state = "wrong" if why else "deprecated" if deprecated else "known"
+    state: State = "wrong" if why else "deprecated" if deprecated else "known"
     answer = judge.answers.get(option.name)
     said = why or (answer.say if deprecated and answer is not None else "")
     if given.how == "abbreviated":

@@ -79,9 +79,7 @@ def load(engine: str, path: Path | None = None) -> Known:
     )
 
 
-def of_names(
-    releases: Sequence[str], found: Mapping[str, Mapping[Kind, Iterable[str]]]
-) -> Known:
+def of_names(releases: Sequence[str], found: Mapping[str, Mapping[Kind, Iterable[str]]]) -> Known:
     """What was read of releases, by kind and name, as it is recorded."""
     names: dict[Kind, dict[str, str]] = {}
     for kind in KINDS:

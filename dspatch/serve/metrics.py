@@ -14,7 +14,7 @@ from dspatch.audit.source import Source
 from dspatch.serve.engines import Facts
 
 Kind = Literal["gauge", "counter", "histogram", "summary", "info", ""]
-_KINDS = ("gauge", "counter", "histogram", "summary", "info")
+_KINDS: tuple[Kind, ...] = ("gauge", "counter", "histogram", "summary", "info")
 _SUFFIXES: Mapping[Kind, tuple[str, ...]] = {
     "gauge": ("",),
     "counter": ("_total", "_created"),
@@ -107,7 +107,9 @@ def _metrics(
 ) -> Iterator[Metric]:
     for node, around in _walk(tree, ()):
         text = node.value if isinstance(node, ast.Constant) else None
-        if isinstance(text, str) and name.fullmatch(text) and not _other_use(node, around):
+        if not isinstance(node, ast.Constant) or not isinstance(text, str):
+            continue
+        if name.fullmatch(text) and not _other_use(node, around):
             kind = _kind(node, around, kinds)
             yield Metric(
                 name=base(text, kind),

@@ -16,7 +16,9 @@ _WITHOUT = frozenset({
 })  # fmt: skip
 _BY_NARGS: Mapping[object, Values] = {"?": "optional", "*": "any", "+": "some", None: "one"}
 # `argparse.REMAINDER` and `PARSER` are not used by servers.
-_DEPRECATED = re.compile(r"\[deprecated\]|^\W*deprecated\b|\bis deprecated\b|\bhas been deprecated\b", re.I)
+_DEPRECATED = re.compile(
+    r"\[deprecated\]|^\W*deprecated\b|\bis deprecated\b|\bhas been deprecated\b", re.I
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,15 +54,15 @@ class Option:
         return next((each for each in self.names if each.startswith("--")), self.names[0])
 
 
-def of_added(added: Added, path: str) -> Option:
-    """The option that a call of `add_argument` makes."""
+def of_added(added: Added, path: str, inverses: Mapping[str, str]) -> Option:
+    """The option that a call of `add_argument` makes; `inverses` pairs the beginnings of switches."""
     words = added.keywords
     values, count = _values(words)
     # Where choices are checked after the value was turned into something else, its text may differ.
     choices = words.get("choices")
     kind = words.get("type")
     return Option(
-        names=_names(added.names, words.get("action")),
+        names=_names(added.names, words.get("action"), inverses),
         values=values,
         count=count,
         choices=_choices(choices, kind),
@@ -74,11 +76,17 @@ def of_added(added: Added, path: str) -> Option:
     )
 
 
-def _names(names: tuple[str, ...], action: Value) -> tuple[str, ...]:
+def _names(names: tuple[str, ...], action: Value, inverses: Mapping[str, str]) -> tuple[str, ...]:
     if action != BOOLEAN:
         return names
-    negated = (f"--no-{each[2:]}" for each in names if each.startswith("--"))
-    return (*names, *negated)
+    negated = [f"--no-{each[2:]}" for each in names if each.startswith("--")]
+    inverse = [
+        other + each.removeprefix(begin)
+        for each in names
+        for begin, other in inverses.items()
+        if each.startswith(begin)
+    ]
+    return (*names, *negated, *inverse)
 
 
 def _values(words: Mapping[str, Value]) -> tuple[Values, int]:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from dspatch import astfind
 from dspatch.audit.source import Source
 from dspatch.serve import option
 from dspatch.serve.engines import Facts, Server
@@ -86,8 +87,10 @@ def _started(interpreter: Interpreter, start: str, command: str) -> Parser | Non
 
 
 def _taken(interpreter: Interpreter, parser: Parser) -> Taken:
+    inverses = _inverses(interpreter, parser.kind)
     every = [
-        option.of_added(added, interpreter.modules.path(added.module)) for added in parser.added
+        option.of_added(added, interpreter.modules.path(added.module), inverses)
+        for added in parser.added
     ]
     options = [HELP, *(each for each in every if not each.positional)]
     rules = _rules(interpreter, parser)
@@ -122,10 +125,42 @@ def _rules(interpreter: Interpreter, parser: Parser) -> Rules:
     )
 
 
+def _inverses(interpreter: Interpreter, kind: Value) -> dict[str, str]:
+    """The beginnings of switches that the parser's own class for them pairs: `--enable-` and `--disable-`."""
+    made = interpreter.class_attribute(kind, "__init__") if isinstance(kind, ClassRef) else None
+    for node in ast.walk(made.node) if isinstance(made, FunctionRef) else ():
+        if _registers_switches(node):
+            assert isinstance(node, ast.Call)
+            return _pairs(interpreter, kind.module, node)
+    return {}
+
+
+def _registers_switches(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "register"
+        and len(node.args) == 3
+        and "BooleanOptionalAction" in ast.unparse(node.args[1])
+    )
+
+
+def _pairs(interpreter: Interpreter, module: str, node: ast.Call) -> dict[str, str]:
+    action = interpreter.in_module(module, node.args[2])
+    for _, value in astfind.members(action.node) if isinstance(action, ClassRef) else ():
+        if isinstance(value, ast.Dict) and isinstance(action, ClassRef):
+            pairs = interpreter.in_class(action, value)
+            if isinstance(pairs, dict) and all(str(each).startswith("--") for each in pairs):
+                return pairs
+    why = "the parser has a class of its own for switches, whose names cannot be told"
+    interpreter.holes.append(Hole(module, node.lineno, why))
+    return {}
+
+
 def _calls(node: ast.AST) -> Iterator[tuple[object, ...]]:
     """The methods that are called below a node with constants only: name and arguments."""
     for each in ast.walk(node):
         if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
-            if all(isinstance(arg, ast.Constant) for arg in each.args):
-                values = [arg.value for arg in each.args if isinstance(arg, ast.Constant)]
+            values = [arg.value for arg in each.args if isinstance(arg, ast.Constant)]
+            if len(values) == len(each.args):
                 yield (each.func.attr, *values)

@@ -10,9 +10,7 @@ from typing import Literal
 from dspatch.serve.answers import Answer
 from dspatch.serve.known import Kind, Known
 
-State = Literal[
-    "known", "deprecated", "unknown", "wrong", "undecided", "unchecked"
-]
+State = Literal["known", "deprecated", "unknown", "wrong", "undecided", "unchecked"]
 FAILING: tuple[State, ...] = ("unknown", "wrong", "undecided")
 
 
@@ -47,6 +45,7 @@ class Judge:
         self, word: str, name: str, kind: Kind, there: Iterable[str], *, whole: bool, what: str
     ) -> Verdict:
         """The verdict on a name that the source has not; `undecided` where not all of it could be read."""
+        name = name.replace("_", "-") if name.startswith("--") else name
         answer = self.answers.get(name)
         having = self.known.releases_of(kind, name)
         close = get_close_matches(name, list(there), n=1, cutoff=0.75)
@@ -59,7 +58,7 @@ class Judge:
             word=word,
             state="unknown",
             kind=what,
-            exists=self.told(kind, name) or "in no release",
+            exists=self.told(kind, name) or ("in no release" if self.known.releases else ""),
             say=self._say(answer, having),
             instead=self._instead(answer, there),
             nearest="" if answer is not None and answer.instead else _first(close),

@@ -60,9 +60,7 @@ def walk(arguments: Sequence[str], taken: Taken) -> Words:
         filled, at = _filled(found, words, at + 1, taken)
         given.append(filled)
     places = _places(taken)
-    return Words(
-        given=tuple(given), positionals=tuple(loose[:places]), extra=tuple(loose[places:])
-    )
+    return Words(given=tuple(given), positionals=tuple(loose[:places]), extra=tuple(loose[places:]))
 
 
 def _places(taken: Taken) -> int:
@@ -113,7 +111,11 @@ def _recognised(word: str, taken: Taken) -> Given | None:
 
 def _begun(word: str, name: str, inline: tuple[str, ...], key: str, taken: Taken) -> Given | None:
     """A word that is no whole name: the beginning of one, a negative number, a sentence, or unknown."""
-    begun = [each for each in taken.table if _abbreviates(name, each)] if taken.rules.abbreviations else []
+    begun = (
+        [each for each in taken.table if _abbreviates(name, each)]
+        if taken.rules.abbreviations
+        else []
+    )
     if len(begun) == 1:
         return Given(
             word=word, how="abbreviated", option=taken.table[begun[0]], name=begun[0],

@@ -66,10 +66,14 @@ class Expressions(Classes):
 
     def in_class(self, owner: ClassRef, node: ast.expr) -> Value:
         """The value of an expression in a class's body."""
+        if _filled_later(node):
+            return Opaque("filled while the engine starts")
         return self.evaluate(node, Scope(module=owner.module, body_of=owner))
 
     def in_module(self, module: str, node: ast.expr) -> Value:
         """The value of an expression at a module's top."""
+        if _filled_later(node):
+            return Opaque("filled while the engine starts")
         return self.evaluate(node, Scope(module=module))
 
     def _constant(self, node: ast.Constant, scope: Scope) -> Value:
@@ -231,7 +235,11 @@ class Expressions(Classes):
             return self.members(value)
         if isinstance(value, list | tuple | dict | set | str):
             return list(value)
-        return list(value) if type(value).__name__ in ("dict_items", "dict_keys", "dict_values") else None
+        return (
+            list(value)
+            if type(value).__name__ in ("dict_items", "dict_keys", "dict_values")
+            else None
+        )
 
     def assign(self, target: ast.expr, value: Value, scope: Scope) -> None:
         """Bind a target: a name, names in a row, or an item of a dict or list."""
@@ -240,7 +248,9 @@ class Expressions(Classes):
         elif isinstance(target, ast.Tuple | ast.List):
             parts = list(value) if isinstance(value, list | tuple) else []
             for number, each in enumerate(target.elts):
-                self.assign(each, parts[number] if number < len(parts) else Opaque("unpacked"), scope)
+                self.assign(
+                    each, parts[number] if number < len(parts) else Opaque("unpacked"), scope
+                )
         elif isinstance(target, ast.Subscript):
             of = self.evaluate(target.value, scope)
             key = self.evaluate(target.slice, scope)
@@ -310,9 +320,15 @@ class Expressions(Classes):
             return Opaque("string")
 
 
+def _filled_later(node: ast.expr) -> bool:
+    """Whether a shared dict or list starts empty, so that something must fill it."""
+    return isinstance(node, ast.Dict | ast.List) and not (
+        node.keys if isinstance(node, ast.Dict) else node.elts
+    )
+
+
 def truth(value: Value) -> bool | None:
     """Whether a value counts as true, `None` when reading cannot tell."""
     if isinstance(value, bool | int | float | str | list | tuple | dict) or value is None:
         return bool(value)
     return None
-

@@ -95,9 +95,14 @@ class Fields:
         optional = None in hints
         classes = [each for each in hints if self.is_dataclass(each)]
         literal = next((each for each in hints if literals(each) is not None), None)
-        collection = next((each for each in hints if _origin(each) in ("tuple", "list", "set")), None)
+        collection = next(
+            (each for each in hints if _origin(each) in ("tuple", "list", "set")), None
+        )
         if classes:
-            return {"type": External("json"), "fields": [each.name for each in self.all(classes[0])]}
+            return {
+                "type": External("json"),
+                "fields": [each.name for each in self.all(classes[0])],
+            }
         if _named(hints, "bool"):
             if _named(hints, "str"):
                 return {"nargs": "?"}
@@ -130,9 +135,7 @@ def _own(of: ClassRef) -> Iterator[Field]:
     for number, node in enumerate(body):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             after = body[number + 1] if number + 1 < len(body) else None
-            yield Field(
-                name=node.target.id, annotation=node.annotation, owner=of, doc=_text(after)
-            )
+            yield Field(name=node.target.id, annotation=node.annotation, owner=of, doc=_text(after))
 
 
 def _text(node: ast.stmt | None) -> str:

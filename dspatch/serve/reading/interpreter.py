@@ -121,9 +121,12 @@ class Interpreter(Expressions):
             return None
         of.added.append(
             Added(
-                names=tuple(names), keywords=words, module=scope.module, line=node.lineno,
+                names=tuple(names),
+                keywords=words,
+                module=scope.module,
+                line=node.lineno,
                 unread=unread,
-            )  # fmt: skip
+            )
         )
         return None
 

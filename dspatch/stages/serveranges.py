@@ -1,0 +1,113 @@
+"""`dspatch serve flags --write-ranges`: every release's options, variables and metrics, read and recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dspatch.audit import origins
+from dspatch.audit.source import Source
+from dspatch.carry.remote import releases
+from dspatch.carry.remote.ranges import Traffic
+from dspatch.errors import ServeFlagsError
+from dspatch.files import write_if_changed
+from dspatch.serve import engines, environment, known, metrics, options
+from dspatch.serve.engines import Facts
+from dspatch.serve.known import KINDS, Kind, Known
+
+if TYPE_CHECKING:
+    from dspatch.console import Console
+
+JOBS = 4  # releases at once; one index serves them all
+Names = Mapping[Kind, Iterable[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What was read of all releases, and what it cost."""
+
+    engine: str
+    known: Known
+    traffic: Traffic
+    seconds: float
+
+
+def run(engine: str, console: Console) -> Measured:
+    """Read every release of an engine. Raises the errors of reading an index, and `ServeFlagsError`
+    for a release of which not all could be read: a hole is no absence."""
+    start, traffic = time.monotonic(), Traffic()
+    facts = engines.facts(engine)
+    published = releases.published(engine)
+    every = releases.published(engine, prereleases=True, yanked=True)
+
+    def one(version: str) -> tuple[str, Names]:
+        with origins.published(engine, version, traffic, among=every) as source:
+            return version, names(source, facts)
+
+    versions = [each.version for each in published.releases]
+    found: dict[str, Names] = {}
+    with (
+        console.working(f"reading {len(versions)} releases") as step,
+        ThreadPoolExecutor(JOBS) as pool,
+    ):
+        for version, got in pool.map(one, versions):
+            found[version] = got
+            step(f"{len(found)}, {traffic.bytes / 1e6:.0f} MB")
+    return Measured(
+        engine=engine, known=known.of_names(versions, found), traffic=traffic,
+        seconds=time.monotonic() - start,
+    )  # fmt: skip
+
+
+def names(source: Source, facts: Facts) -> Names:
+    """The names that one source has, by kind."""
+    taken = {each.name: options.read(source, facts, each) for each in facts.servers}
+    variables = environment.read(source, facts)
+    exported = metrics.read(source, facts)
+    lost = [hole.why for each in taken.values() if each for hole in (*each.holes,)]
+    lost += [each for one in taken.values() if one for each in one.unparsed]
+    lost += [*variables.unread]
+    if lost:
+        raise ServeFlagsError(
+            f"not all of {facts.engine} {source.version} could be read.", why="; ".join(lost)
+        )
+    return {
+        "commands": [name for name, each in taken.items() if each],
+        "options": {name for each in taken.values() if each for name in each.table},
+        "environment": list(variables.variables),
+        "metrics": [name for name, each in exported.samples.items() if not each.hidden],
+        "hidden": [name for name, each in exported.samples.items() if each.hidden],
+    }
+
+
+def write(done: Measured) -> bool:
+    """Write what was read; whether anything changed."""
+    text = known.written(done.engine, done.known)
+    return write_if_changed(known.path_of(done.engine), text.encode())
+
+
+def check(done: Measured) -> None:
+    """Hold the record against what was read; raises `ServeFlagsError` that names each difference."""
+    recorded = known.load(done.engine)
+    differing = list(differences(recorded, done.known))
+    if differing:
+        raise ServeFlagsError(
+            f"the record of {done.engine} does not hold for {len(differing)} names.",
+            why="\n        ".join(differing[:20]),
+            next=f"dspatch serve flags --engine {done.engine} --write-ranges",
+        )
+
+
+def differences(recorded: Known, measured: Known) -> Iterable[str]:
+    """The names whose releases are not as recorded, on the releases that both have."""
+    both = [each for each in measured.releases if each in recorded.releases]
+    for kind in KINDS:
+        every = {*recorded.names.get(kind, {}), *measured.names.get(kind, {})}
+        for name in sorted(every):
+            had = [each for each in recorded.releases_of(kind, name) if each in both]
+            has = [each for each in measured.releases_of(kind, name) if each in both]
+            if had != has:
+                yield f"{name}: was in {', '.join(had) or 'none'}, is in {', '.join(has) or 'none'}"
