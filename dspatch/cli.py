@@ -114,7 +114,29 @@ def unapply(discard_edits: bool, as_json: bool, **given: Any) -> None:
     is_flag=True,
     help="Also write a small file that makes it of an installed base wheel.",
 )
-def build_wheel(delta: bool, as_json: bool, **given: Any) -> None:
+@click.option(
+    "--mode",
+    type=click.Choice(["overlay", "source"]),
+    default="overlay",
+    show_default=True,
+    help="On upstream's own wheel, or compiled here from the patched tree.",
+)
+@click.option(
+    "--device", metavar="NAME", help="With --mode source: cpu, cuda or empty; the target."
+)
+@click.option("--torch", metavar="VERSION", help="With --mode source: build with this torch.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="With --mode source: so many compilers at once."
+)
+def build_wheel(
+    delta: bool,
+    mode: str,
+    device: str | None,
+    torch: str | None,
+    jobs: int | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
     """Build the wheel of an applied job.
 
     Without arguments, of the job applied last.
@@ -122,13 +144,17 @@ def build_wheel(delta: bool, as_json: bool, **given: Any) -> None:
     \b
     dspatch build-wheel
     dspatch build-wheel --engine vllm --rev v0.27.1 --target cuda --delta
+    dspatch build-wheel --engine vllm --rev v0.6.0 --target cpu --mode source
     """
     from dspatch.stages import build as stage
+    from dspatch.stages import compiling, show, show_wheel
     from dspatch.stages import delta as thin
-    from dspatch.stages import show, show_wheel
 
     console = Console(as_json=as_json)
-    done = stage.run(words.job(given), console)
+    how = compiling.How(device=device, torch=torch, jobs=jobs)
+    if mode != "source" and how != compiling.How():
+        raise click.UsageError("--device, --torch and --jobs go with --mode source.")
+    done = stage.run(words.job(given), console, how if mode == "source" else None)
     if delta:
         show_wheel.thin(thin.run(done, console), console)
     else:

@@ -257,6 +257,18 @@ class NoGpuError(DspatchError):
     exit_code = 53
 
 
+class MissingToolsError(DspatchError):
+    """A build from source needs something that this machine lacks."""
+
+    exit_code = 54
+
+
+class SourceBuildError(DspatchError):
+    """Upstream's build failed."""
+
+    exit_code = 55
+
+
 class ServerError(DspatchError):
     """No OpenAI-compatible server answers at an address, or it lets nobody in."""
 

@@ -142,7 +142,7 @@ def _wanted(environment: Environment, requirements: Sequence[str]) -> list[str]:
 def _layer(layer: Environment, below: Environment, wheel: Path) -> None:
     with _whole_or_gone(layer, [wheel.name]) as record:
         _venv(layer)
-        (_site_packages(layer) / "needs.pth").write_text(f"{_site_packages(below)}\n")
+        (site_packages(layer) / "needs.pth").write_text(f"{site_packages(below)}\n")
         _pip(layer, "install", "--no-input", "--no-deps", str(wheel))
         record["below"] = below.path.name
 
@@ -154,7 +154,8 @@ def _venv(environment: Environment) -> None:
     )
 
 
-def _site_packages(environment: Environment) -> Path:
+def site_packages(environment: Environment) -> Path:
+    """Where the packages of an environment lie."""
     return next((environment.path / "lib").glob("python*/site-packages"))
 
 

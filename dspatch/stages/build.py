@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from dspatch.files import sha256
 from dspatch.git import EPOCH, EXECUTABLE, LINK, Entry, Repo
 from dspatch.index import download
 from dspatch.job import Job
-from dspatch.pins import Base, Engine, Pin
+from dspatch.pins import Accepted, Base, Engine, Pin, Target
 from dspatch.series import layered
+from dspatch.stages import compiling
+from dspatch.stages.compiling import How, Prepared
 from dspatch.stages.request import pin_of
 from dspatch.wheel.names import overlay_version
 from dspatch.wheel.overlay import build_overlay
@@ -62,27 +64,72 @@ class TreeBytes(Mapping[str, bytes]):
         return len(self._entries)
 
 
-def run(job: Job, console: Console) -> Built:
-    """Build the overlay wheel of a job. Raises `NoJobError` before `apply`, `EditedTreeError` after edits."""
+def run(job: Job, console: Console, how: How | None = None) -> Built:
+    """Build the wheel of a job: on its base wheel, or with `how` compiled here.
+
+    Raises `NoJobError` before `apply`, `EditedTreeError` after edits.
+    """
     content = receipt.require(job, "apply")
     _refuse_edits(job)
     pin = pin_of(content)
-    base = pins.base_for(pin, job.id.target)
-    digest = _digest(content, base)
     with job.locked():
-        kept = _kept(job, base, digest)
+        if how is not None:
+            return _from_source(
+                job, content, pin, compiling.prepare(job, content, pin, how, console), console
+            )
+        base = pins.base_for(pin, job.id.target)
+        digest = _digest(content, [base.sha256, *_rules(base)])
+        kept = _kept(job, digest, console)
         if kept is not None:
-            console.note(f"wheel: {kept.path.name} is up to date")
             return kept
         base_path = fetched(base, console)
         with console.working(f"building the overlay on {base.filename}"):
-            return _build(job, content, pin, base, base_path, digest)
+            return _build(job, content, _Base(pin=pin, base=base, path=base_path), digest)
+
+
+def _from_source(
+    job: Job, content: Mapping[str, Any], pin: Pin, prepared: Prepared, console: Console
+) -> Built:
+    digest = _digest(content, prepared.inputs)
+    kept = _kept(job, digest, console)
+    if kept is not None:
+        return kept
+    with cache_of(job.id.engine) as repo:
+        changed = repo.changed_paths(_release_tree(content, pin), content["patched"]["tree"])
+    base, path = compiling.build(prepared, content, changed, console)
+    needs = compiling.requirements(prepared, path)
+    made = _Base(pin=pin, base=base, path=path, compiled=prepared.told, requirements=needs)
+    return _build(job, content, made, digest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Base:
+    """The wheel that an overlay starts from; `compiled` tells of one that was built here."""
+
+    pin: Pin
+    base: Base
+    path: Path
+    compiled: Mapping[str, object] | None = None
+    requirements: Mapping[str, str] = field(default_factory=dict)
+
+
+def base_of(built: Built, console: Console) -> Path:
+    """The wheel that a job's wheel was made from; raises what `download` raises, or that it is gone."""
+    told = built.receipt.get("compiled")
+    if told is not None:
+        return compiling.kept(built.job, told, built.base.filename)
+    return fetched(built.base, console)
 
 
 def fetched(base: Base, console: Console) -> Path:
     """A base wheel, from the cache or from an index; raises what `download` raises."""
     with console.progress(f"fetching {base.filename}") as progress:
         return download(base.project, base.filename, base.sha256, size=base.size, progress=progress)
+
+
+def built_of(job: Job, content: Mapping[str, Any]) -> Built:
+    """The wheel that a receipt tells of."""
+    return _built(job, job.dist / str(content["wheel"]["path"]), content, cached=True)
 
 
 def _refuse_edits(job: Job) -> None:
@@ -96,16 +143,18 @@ def _refuse_edits(job: Job) -> None:
         )
 
 
-def _digest(content: Mapping[str, Any], base: Base) -> str:
-    """Everything that the wheel's bytes depend on, as one hash."""
-    accepted = [[a.path, a.reason, a.drop] for a in base.accepted]
+def _rules(base: Base) -> list[list[object]]:
+    return [[[a.path, a.reason, a.drop] for a in base.accepted]]
+
+
+def _digest(content: Mapping[str, Any], base: Sequence[object]) -> str:
+    """Everything that the wheel's bytes depend on, as one hash; `base` is all of its base wheel."""
     inputs = [
         FORMAT,
         content["checkout"]["tree"],
         content["patched"]["tree"],
         [[p["name"], p["sha256"]] for p in content["patches"]],
-        base.sha256,
-        accepted,
+        *base,
         epoch(),
     ]
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
@@ -116,19 +165,19 @@ def epoch() -> int:
     return int(os.environ.get("SOURCE_DATE_EPOCH", EPOCH))
 
 
-def _kept(job: Job, base: Base, digest: str) -> Built | None:
+def _kept(job: Job, digest: str, console: Console) -> Built | None:
     found = receipt.read(job, "build-wheel")
     if found is None or found.get("inputs") != digest:
         return None
     path = job.dist / str(found["wheel"]["path"])
     if not path.is_file() or sha256(path) != found["wheel"]["sha256"]:
         return None
-    return _built(job, path, base, found, cached=True)
+    console.note(f"wheel: {path.name} is up to date")
+    return _built(job, path, found, cached=True)
 
 
-def _build(
-    job: Job, content: Mapping[str, Any], pin: Pin, base: Base, base_path: Path, digest: str
-) -> Built:
+def _build(job: Job, content: Mapping[str, Any], made: _Base, digest: str) -> Built:
+    pin, base, base_path = made.pin, made.base, made.path
     engine = pins.engine(pin.engine)
     release = _release_tree(content, pin)
     with cache_of(job.id.engine) as repo, repo.reading() as read:
@@ -147,13 +196,15 @@ def _build(
             },
             name=engine.package,
             version=overlay_version(
-                str(parse_wheel_filename(base.filename)[1]), base.target, digest
+                str(parse_wheel_filename(base.filename)[1]), _stated_target(made), digest
             ),
             accepted=base.accepted,
             patches=(*_revision(content, repo, release), *_records(job, content, repo)),
             ancestors=_ancestors(pin, content),
-            version_file=engine.version_file,
+            version_file=_version_file(engine, base_path),
             executable=_new_modes(pristine, patched, changed),
+            requirements=made.requirements,
+            compiled=made.compiled is not None,
             epoch=epoch(),
         )
         overlay = build_overlay(plan, job.dist)
@@ -163,11 +214,25 @@ def _build(
         {
             "inputs": digest,
             "base": asdict(base),
+            **({"compiled": made.compiled} if made.compiled else {}),
             "patched": content["patched"],
             "wheel": overlay.as_dict(),
         },
     )
-    return _built(job, overlay.path, base, written, cached=False)
+    return _built(job, overlay.path, written, cached=False)
+
+
+def _stated_target(made: _Base) -> Target:
+    """The target that the wheel's version names: none where it was built for no device."""
+    device = (made.compiled or {}).get("device", made.base.target)
+    return "cpu" if device == "cpu" else "cuda"
+
+
+def _version_file(engine: Engine, base: Path) -> str:
+    """The module that states a wheel's version: what the build writes, or the source's own before there was one."""
+    with zipfile.ZipFile(base) as archive:
+        written = engine.version_file in archive.namelist()
+    return engine.version_file if written else f"{engine.package}/version.py"
 
 
 def _refuse_links(engine: Engine, patched: Mapping[str, Entry], changed: Iterable[str]) -> None:
@@ -278,8 +343,10 @@ def _ancestors(pin: Pin, content: Mapping[str, Any]) -> tuple[Ancestor, ...]:
     )
 
 
-def _built(job: Job, path: Path, base: Base, content: Mapping[str, Any], *, cached: bool) -> Built:
+def _built(job: Job, path: Path, content: Mapping[str, Any], *, cached: bool) -> Built:
     wheel = content["wheel"]
+    stated = content["base"]
+    base = Base(**{**stated, "accepted": tuple(Accepted(**rule) for rule in stated["accepted"])})
     return Built(
         job=job,
         path=path,

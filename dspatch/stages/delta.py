@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dspatch import pins, receipt
 from dspatch.console import Console
+from dspatch.errors import DeltaError
 from dspatch.files import write_atomically
 from dspatch.stages.build import Built, epoch, fetched
 from dspatch.stages.request import pin_of
@@ -26,6 +27,12 @@ class Thin:
 
 def run(built: Built, console: Console) -> Thin:
     """Write the delta of a job's wheel beside it. Raises `DeltaError` or what `download` raises."""
+    if "compiled" in built.receipt:
+        raise DeltaError(
+            "A wheel that was compiled here has no delta.",
+            why="nobody has the base wheel installed that it would be applied to",
+            next="install the wheel itself",
+        )
     original = fetched(built.base, console)
     with built.job.locked():
         delta = build_delta(original, built.path, built.job.dist, epoch=epoch())

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from dspatch import receipt
 from dspatch.console import Console
-from dspatch.index import download
 from dspatch.stages import apply, build, prove
 from dspatch.stages.apply import Applied
 from dspatch.stages.build import Built
@@ -36,8 +35,7 @@ def run(request: Request, console: Console, wanted: Wanted, *, discard_edits: bo
     with _timed("build-wheel", seconds):
         built = build.run(applied.job, console)
     with _timed("verify", seconds):
-        base = download(built.base.project, built.base.filename, built.base.sha256)
-        verify(built.path, base)
+        verify(built.path, build.base_of(built, console))
     with _timed("conformance", seconds):
         proven = prove.run(applied.job, console, wanted)
     receipt.write(applied.job, "run", {"seconds": seconds, "wheel": built.sha256})

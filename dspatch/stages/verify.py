@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from dspatch import job, pins, process, receipt
 from dspatch.console import Console
 from dspatch.errors import WheelError
-from dspatch.index import download
+from dspatch.stages import build
 from dspatch.wheel.installed import Installed, Name, named, open_installed
 from dspatch.wheel.plan import SBOM_NAME
 from dspatch.wheel.verify import Verification, verify, verify_installed
@@ -41,12 +41,8 @@ def run(subject: Subject, console: Console) -> Verification:
         return verify(subject.path, subject.base_wheel)
     last = job.last()
     content = receipt.require(last, "build-wheel")
-    base = content["base"]
-    with console.progress(f"fetching {base['filename']}") as progress:
-        original = download(
-            base["project"], base["filename"], base["sha256"], size=base["size"], progress=progress
-        )
-    return verify(last.dist / content["wheel"]["path"], original)
+    wheel = build.built_of(last, content)
+    return verify(wheel.path, build.base_of(wheel, console))
 
 
 def _installed(sites: list[Path], subject: Subject, console: Console) -> Verification:

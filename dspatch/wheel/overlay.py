@@ -25,7 +25,8 @@ def build_overlay(plan: OverlayPlan, dest: Path) -> Overlay:
     changes what must be compiled, `BaseDiffersError` when base and source differ without a declared
     reason, `WheelError` when the base or the plan is malformed.
     """
-    refuse_native(plan.changes, plan.patches)
+    if not plan.compiled:
+        refuse_native(plan.changes, plan.patches)
     with open_wheel(plan.base) as base:
         differences = accept(compare(base, plan.source), plan.accepted, plan.base.name)
         contents = decide(plan, base, differences)

@@ -81,7 +81,8 @@ class OverlayPlan:
     `extensions` maps paths in the wheel to compiled objects of our own. `requirements` maps
     requirements as the base states them to what shall stand there instead. `executable` maps paths
     to whether they shall be so, where the series changed that or added them. `epoch` is
-    SOURCE_DATE_EPOCH in seconds.
+    SOURCE_DATE_EPOCH in seconds. `compiled` says that the base was built here, from the patched
+    tree: then the series may change native sources too.
     """
 
     base: Path
@@ -97,6 +98,7 @@ class OverlayPlan:
     executable: Mapping[str, bool] = field(default_factory=dict)
     version_file: str = "vllm/_version.py"
     epoch: int
+    compiled: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,186 @@
+"""`dspatch build-wheel --mode source`: a wheel compiled here from a patched tree, to start from."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from email import message_from_bytes
+from pathlib import Path
+from typing import Any, cast
+
+from packaging.version import Version
+
+from dspatch import pins
+from dspatch.checkout import cache_of
+from dspatch.console import Console
+from dspatch.engines.environment import Environment, site_packages
+from dspatch.errors import SourceBuildError
+from dspatch.files import sha256, write_atomically
+from dspatch.git import EPOCH
+from dspatch.job import Job
+from dspatch.pins import Accepted, Base, Pin, Target
+from dspatch.wheel.base import open_wheel
+from dspatch.wheel.source import lock, needs, preflight, sources, toolchain
+from dspatch.wheel.source.compiling import Workshop, compiled
+from dspatch.wheel.source.recipe import Recipe, recipe
+from dspatch.wheel.source.toolchain import Toolchain
+
+WHY_SAME = "compiled from the patched tree, which has this change"
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """How to build: the device (the job's target when left out), another torch, and how many processes."""
+
+    device: str | None = None
+    torch: str | None = None
+    jobs: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A build that can begin: recipe, environment and its lock; `found` is what compiles."""
+
+    job: Job
+    pin: Pin
+    recipe: Recipe
+    environment: Environment
+    lock: str
+    found: Toolchain
+    jobs: int
+
+    @property
+    def folder(self) -> Path:
+        """Where the sources, the objects and the log of the build lie."""
+        return folder_of(self.job, self.recipe.device)
+
+    @property
+    def inputs(self) -> list[object]:
+        """All that the compiled members depend on beside the tree."""
+        return ["source", self.recipe.device, self.lock, self.found.name, self.settings]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The user's variables that change what is compiled."""
+        return {name: os.environ[name] for name in self.recipe.settings if name in os.environ}
+
+    @property
+    def told(self) -> dict[str, object]:
+        """The build as a receipt states it."""
+        return {
+            "device": self.recipe.device,
+            "compilers": self.found.name,
+            "settings": self.settings,
+            "jobs": self.jobs,
+            "lock": self.lock.splitlines(),
+        }
+
+
+def folder_of(job: Job, device: str) -> Path:
+    """Where the build of a device lies in a job's folder."""
+    return job.folder / "build" / device
+
+
+def prepare(job: Job, content: Mapping[str, Any], pin: Pin, how: How, console: Console) -> Prepared:
+    """Look whether this machine can build, and make the environment to build in.
+
+    Raises `MissingToolsError`, `SourceBuildError` or `EngineEnvironmentError`.
+    """
+    device = how.device or job.id.target
+    chosen = recipe(job.id.engine, device)
+    _refuse_wheel(content, chosen)
+    folder = folder_of(job, device)
+    folder.mkdir(parents=True, exist_ok=True)
+    found = toolchain.look(folder, chosen.headers)
+    preflight.check(chosen, found)
+    with cache_of(job.id.engine) as repo:
+        entries = repo.entries(content["patched"]["tree"], ["pyproject.toml"])
+        stated = repo.blob(entries["pyproject.toml"].blob) if entries else None
+    wanted = needs.requirements(stated, how.torch)
+    with console.working(f"preparing the build of {job.id}") as step:
+        environment, locked = lock.ensure(f"{job.id.engine}-build", wanted, folder, step)
+    torch = site_packages(environment) / "torch"
+    preflight.check_cuda(chosen, found, toolchain.cuda_of(torch) if torch.is_dir() else None)
+    return Prepared(
+        job=job,
+        pin=pin,
+        recipe=chosen,
+        environment=environment,
+        lock=locked,
+        found=found,
+        jobs=preflight.jobs(chosen, found, how.jobs),
+    )
+
+
+def build(
+    prepared: Prepared, content: Mapping[str, Any], changed: Iterable[str], console: Console
+) -> tuple[Base, Path]:
+    """Compile the patched tree; returns the wheel as the base of an overlay that changes nothing more."""
+    here = prepared.folder
+    with cache_of(prepared.job.id.engine) as repo, repo.reading() as read:
+        sources.put(here / "src", repo.entries(content["patched"]["tree"]), read)
+    variables = prepared.recipe.environment(version=prepared.pin.version, jobs=prepared.jobs)
+    shop = Workshop(
+        sources=here / "src",
+        dist=here / "dist",
+        log=here / "build.log",
+        environment=prepared.environment,
+        variables=variables,
+        epoch=int(os.environ.get("SOURCE_DATE_EPOCH", EPOCH)),
+    )
+    console.note(f"compiling with {prepared.found.name}, {prepared.jobs} at once; log: {shop.log}")
+    if prepared.recipe.cuda and not prepared.found.ccache:
+        console.note("ccache is not installed; with it, a build that begins anew takes minutes")
+    with console.working(f"building {prepared.job.id} for {prepared.recipe.device}") as step:
+        path = compiled(shop, step)
+    base = _base(prepared, path, changed)
+    write_atomically(here / "base.json", json.dumps({"sha256": base.sha256}).encode())
+    return base, path
+
+
+def requirements(prepared: Prepared, path: Path) -> dict[str, str]:
+    """The lines of a compiled wheel's METADATA on torch, bound to the one that it was built with."""
+    torch = lock.version_of(prepared.lock, "torch")
+    if torch is None or prepared.recipe.compiler is None:
+        return {}
+    with open_wheel(path) as wheel:
+        stated = message_from_bytes(wheel.read_info("METADATA")).get_all("Requires-Dist", [])
+    return needs.torch_lines(stated, Version(torch).public)
+
+
+def kept(job: Job, told: Mapping[str, Any], filename: str) -> Path:
+    """The compiled wheel that an overlay was made from. Raises `SourceBuildError` when it is gone."""
+    path = folder_of(job, str(told["device"])) / "dist" / filename
+    if not path.is_file():
+        raise SourceBuildError(
+            f"{path} is not there any more.",
+            why="a wheel built from source is held against what was compiled",
+            next="dspatch build-wheel --mode source",
+        )
+    return path
+
+
+def _base(prepared: Prepared, path: Path, changed: Iterable[str]) -> Base:
+    engine = pins.engine(prepared.pin.engine)
+    target = cast("Target", prepared.job.id.target)
+    same = tuple(Accepted(path=each, reason=WHY_SAME) for each in sorted(changed))
+    return Base(
+        target=target,
+        project=engine.package,
+        filename=path.name,
+        sha256=sha256(path),
+        size=path.stat().st_size,
+        platform=path.stem.rpartition("-")[2],
+        torch=f"torch=={lock.version_of(prepared.lock, 'torch')}",
+        accepted=(*engine.accepted(target), *same),
+    )
+
+
+def _refuse_wheel(content: Mapping[str, Any], chosen: Recipe) -> None:
+    if content["checkout"]["source"] == "wheel" and chosen.compiler is not None:
+        raise SourceBuildError(
+            "This job's source is a wheel, which holds no native sources.",
+            next="dspatch apply --source sdist, and build again",
+        )

@@ -1,0 +1,51 @@
+"""The packages of a build environment, each by hash: resolved once, then installed as they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from dspatch.engines import Progress, environment, resolve, silent
+from dspatch.engines.environment import Environment
+from dspatch.errors import MirrorError, SourceBuildError
+from dspatch.files import write_atomically
+
+
+def ensure(
+    kind: str, wanted: Sequence[str], folder: Path, progress: Progress = silent
+) -> tuple[Environment, str]:
+    """An environment with these requirements, and its lock: one line a package, with its hash.
+
+    The lock is kept in `folder`, so that the same requirements give the same files the next time.
+    Raises `SourceBuildError` or `EngineEnvironmentError`.
+    """
+    path, asked = folder / "lock.txt", folder / "requirements.json"
+    if not path.is_file() or not asked.is_file() or json.loads(asked.read_text()) != list(wanted):
+        progress("resolving what the build needs")
+        write_atomically(path, _resolved(wanted).encode())
+        write_atomically(asked, json.dumps(list(wanted)).encode())
+    lock = path.read_text()
+    # Nothing is asked for by a build that brings its own.
+    words = ["--no-deps", "--require-hashes", "--requirement", str(path)] if lock else []
+    return environment.ensure(kind, words, key=lock, progress=progress), lock
+
+
+def version_of(lock: str, project: str) -> str | None:
+    """The version of a project in a lock."""
+    for line in lock.splitlines():
+        name, _, rest = line.partition("==")
+        if name == project:
+            return rest.partition(" ")[0]
+    return None
+
+
+def _resolved(wanted: Sequence[str]) -> str:
+    try:
+        packages = resolve.resolve(wanted) if wanted else ()
+    except MirrorError as error:
+        raise SourceBuildError(
+            "What the build needs cannot be had.", why=error.why, next=error.next
+        ) from None
+    lines = [f"{each.project}=={each.version} --hash=sha256:{each.sha256}" for each in packages]
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,110 @@
+"""What a build from source takes, by engine and device: read from `builds.toml`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from dspatch import paths, tomlfile
+from dspatch.errors import PinError
+
+_ENGINE = ("variables", "settings", "devices")
+_DEVICE = ("compiler", "headers", "cuda", "memory", "disk")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What one device of an engine takes to be built; `memory` (of one process) and `disk` in GB.
+
+    `variables` are set for the build, `{device}`, `{version}` and `{jobs}` filled in; `settings`
+    are the user's own that change what is compiled. `headers` maps a header to how to get it.
+    """
+
+    engine: str
+    device: str
+    variables: Mapping[str, str]
+    settings: tuple[str, ...]
+    compiler: Version | None
+    headers: Mapping[str, str]
+    cuda: bool
+    memory: float
+    disk: float
+
+    def environment(self, *, version: str, jobs: int) -> dict[str, str]:
+        """The variables that the build is given."""
+        known = {"device": self.device, "version": version, "jobs": jobs}
+        return {name: text.format(**known) for name, text in self.variables.items()}
+
+
+TABLE = Path(__file__).with_name("builds.toml")
+
+
+def own_table() -> Path:
+    """Where the user's own builds are told: `builds.toml`, beside the user's pins."""
+    return paths.own_pins() / TABLE.name
+
+
+def recipe(engine: str, device: str) -> Recipe:
+    """How to build an engine for a device, by the user's own table where it has the engine.
+
+    Raises `PinError` for a device that no table has, or with file and line.
+    """
+    found = (_read(path, engine) for path in _tables())
+    known = next((rows for rows in found if rows), [])
+    for one in known:
+        if one.device == device:
+            return one
+    devices = ", ".join(one.device for one in known)
+    raise PinError(
+        f"dspatch does not know how to build {engine} for {device} from source.",
+        why=f"it knows {devices or 'no device of that engine'}",
+        next=f"use --device {known[0].device}" if known else f"tell it in {own_table()}",
+    )
+
+
+def _tables() -> list[Path]:
+    return [path for path in (own_table(), TABLE) if path.is_file()]
+
+
+def _read(path: Path, engine: str) -> list[Recipe]:
+    source = tomlfile.load(path, PinError)
+    if engine not in source.data:
+        return []
+    return _engine(source, engine, source.get(source.data, engine, dict))
+
+
+def _engine(source: tomlfile.TomlFile, name: str, table: dict[str, Any]) -> list[Recipe]:
+    source.check_keys(table, _ENGINE, within=name)
+    devices = source.get(table, "devices", dict, within=name)
+    return [_device(source, name, table, device, devices[device]) for device in devices]
+
+
+def _device(
+    source: tomlfile.TomlFile, name: str, table: dict[str, Any], device: str, row: dict[str, Any]
+) -> Recipe:
+    within = f"{name}.devices.{device}"
+    source.check_keys(row, _DEVICE, within=within)
+    return Recipe(
+        engine=name,
+        device=device,
+        variables=source.get(table, "variables", dict, within=name, default={}),
+        settings=tuple(source.get(table, "settings", list, within=name, default=[])),
+        compiler=_version(source, row, within),
+        headers=source.get(row, "headers", dict, within=within, default={}),
+        cuda=source.get(row, "cuda", bool, within=within, default=False),
+        memory=source.get(row, "memory", float, within=within),
+        disk=source.get(row, "disk", float, within=within),
+    )
+
+
+def _version(source: tomlfile.TomlFile, row: dict[str, Any], within: str) -> Version | None:
+    if "compiler" not in row:
+        return None
+    try:
+        return Version(source.get(row, "compiler", str, within=within))
+    except InvalidVersion:
+        raise source.fail("`compiler` must be a version", key="compiler", within=within) from None

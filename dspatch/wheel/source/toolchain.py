@@ -1,0 +1,94 @@
+"""What this machine has to build with: compilers, headers, cores, memory and disk."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import Version
+
+from dspatch import process
+from dspatch.errors import ProcessError
+
+GIGA = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toolchain:
+    """What there is; `memory` (free now) and `disk` (free where the build goes) in GB.
+
+    `headers` are those of the asked that the compiler finds; `python` is the interpreter's version.
+    """
+
+    compiler: Version | None
+    headers: frozenset[str]
+    nvcc: Version | None
+    ccache: bool
+    cores: int
+    memory: float
+    disk: float
+
+    @property
+    def name(self) -> str:
+        """The compilers, as a receipt states them."""
+        parts = [f"g++ {self.compiler}" if self.compiler else "no g++"]
+        return ", ".join([*parts, *([f"nvcc {self.nvcc}"] if self.nvcc else [])])
+
+
+def look(folder: Path, headers: Iterable[str]) -> Toolchain:
+    """What this machine has for a build in a folder."""
+    compiler = _version(["g++", "-dumpfullversion", "-dumpversion"], r"([\d.]+)")
+    return Toolchain(
+        compiler=compiler,
+        headers=frozenset(name for name in headers if compiler and _compiles(name)),
+        nvcc=_version([nvcc(os.environ), "--version"], r"release ([\d.]+)"),
+        ccache=shutil.which("ccache") is not None,
+        cores=len(os.sched_getaffinity(0)),
+        memory=_memory() / GIGA,
+        disk=shutil.disk_usage(folder).free / GIGA,
+    )
+
+
+def nvcc(environment: Mapping[str, str]) -> str:
+    """NVIDIA's compiler, where torch's build looks for it: CUDA_HOME first, then PATH."""
+    home = environment.get("CUDA_HOME")
+    return str(Path(home) / "bin" / "nvcc") if home else "nvcc"
+
+
+def cuda_of(torch: Path) -> Version | None:
+    """The CUDA that an installed torch was built with, read from its folder; `None` for a CPU build."""
+    module = ast.parse((torch / "version.py").read_text())
+    for statement in module.body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        if isinstance(statement, ast.AnnAssign):
+            targets = [statement.target]
+        if any(isinstance(each, ast.Name) and each.id == "cuda" for each in targets):
+            value = statement.value  # type: ignore[attr-defined]
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                return Version(value.value)
+    return None
+
+
+def _version(command: list[str], pattern: str) -> Version | None:
+    try:
+        said = process.run(command).stdout
+    except ProcessError:
+        return None
+    found = re.search(pattern, said)
+    return Version(found[1]) if found else None
+
+
+def _compiles(header: str) -> bool:
+    command = ["g++", "-fsyntax-only", "-x", "c++", "-"]
+    return process.run(command, stdin=f"#include <{header}>\n", check=False).returncode == 0
+
+
+def _memory() -> float:
+    """Memory that is free without swapping, in bytes."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    return float(found[1]) * 1024 if found else 0.0
