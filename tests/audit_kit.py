@@ -14,6 +14,9 @@ from dspatch.audit import finding as findings
 from tests.support import dedent
 from tests.unit.index_server import Index, Served
 
+# The releases that README says are proven; of LMDeploy, what the conversion of its models does.
+PROVEN = {"vllm": ("v0.26.0", "v0.27.1", "v0.32.0"), "lmdeploy": ("v0.13.0",)}
+
 BAD = """\
 class CpuPlatform:
     @classmethod

@@ -63,6 +63,11 @@ def as_dict(finding: Finding) -> dict[str, Any]:
         "probe": list(words(finding.probe)),
         "decides": list(words(finding.decides)) if finding.decides else [],
         "tested": [{"rev": each.rev, "has": each.has} for each in finding.tested],
+        "confirmed": [
+            {**vars(each), "revs": list(each.revs), "date": each.date.isoformat()}
+            for each in finding.confirmed
+        ],
+        "unshown": [{"revs": list(each.revs), "why": each.why} for each in finding.unshown],
     }
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from dspatch import tomlfile, traits
-from dspatch.audit import conditions, question
+from dspatch.audit import conditions, confirmed, question
+from dspatch.audit.confirmed import Confirmed, Unshown
 from dspatch.errors import PatchFormatError
 from dspatch.paths import PACKAGE
 from dspatch.tomlfile import TomlFile
@@ -23,6 +24,7 @@ _CONDITIONS = ("families", "variants", "facts", "targets", "cards", "options")
 _KEYS = {
     *("id", "title", "severity", "what", "fix", "workaround", "references", "bug-cases"),
     *("established", "date", "applies", "probe", "decides", "tested", "blocks"),
+    *("confirmed", "unshown"),
 }
 
 
@@ -69,6 +71,8 @@ class Finding:
     probe: Mapping[str, Any] = field(repr=False)
     decides: Mapping[str, Any] | None = field(repr=False)
     tested: tuple[Tested, ...] = field(repr=False)
+    confirmed: tuple[Confirmed, ...] = field(default=(), repr=False)
+    unshown: tuple[Unshown, ...] = field(default=(), repr=False)
     blocks: bool = False
 
 
@@ -109,6 +113,8 @@ def load(path: Path, engine: str, known: Mapping[str, traits.Trait]) -> Finding:
         probe=data["probe"],
         decides=data.get("decides"),
         tested=_tested(source),
+        confirmed=confirmed.confirmed(source),
+        unshown=confirmed.unshown(source),
         blocks=source.get(data, "blocks", bool, default=False),
     )
 

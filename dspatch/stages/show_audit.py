@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dspatch.audit import confirmed
 from dspatch.audit.finding import SEVERITIES
 from dspatch.audit.probe import BEYOND
 
@@ -114,6 +115,8 @@ def _lines(found: Found, done: Audited) -> list[tuple[str, str]]:
     if more > 0:
         lines.append(("", f"and {more} places more"))
     lines += [("unknown", why) for why in found.answer.why]
+    if (ran := confirmed.on(finding.confirmed, done.version)) is not None:
+        lines.append(("when run", ran.words))
     lines += [("upstream", link) for link in finding.references]
     lines.append(("good from", _first_good(found)))
     if found.command:
@@ -163,7 +166,7 @@ def as_dict(done: Audited) -> dict[str, Any]:
         "models": list(done.models),
         "target": done.target,
         "card": done.card,
-        "findings": [found_dict(found) for found in (*done.has, *done.unknown)],
+        "findings": [found_dict(found, done.version) for found in (*done.has, *done.unknown)],
         "checkpoint": [vars(fault) for fault in done.faults],
         "nearest": vars(done.nearest) if done.nearest else None,
         "clean": list(done.clean),
@@ -175,9 +178,10 @@ def as_dict(done: Audited) -> dict[str, Any]:
     }
 
 
-def found_dict(found: Found) -> dict[str, Any]:
-    """One finding that concerns the user, as an object."""
+def found_dict(found: Found, version: str | None) -> dict[str, Any]:
+    """One finding that concerns the user, as an object; `run` is what running that release showed."""
     finding = found.finding
+    ran = confirmed.on(finding.confirmed, version)
     return {
         "id": finding.id,
         "state": found.answer.state,
@@ -191,6 +195,7 @@ def found_dict(found: Found) -> dict[str, Any]:
         "references": list(finding.references),
         "bug_cases": list(finding.bug_cases),
         "established": finding.established,
+        "run": ran.words if ran else None,
         "date": finding.date.isoformat(),
         "first_good": found.first_good,
         "fix": finding.fix,

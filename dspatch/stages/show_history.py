@@ -125,6 +125,8 @@ def explained(finding: Finding, console: Console) -> None:
             ("seen", f"{each.rev} {'has it' if each.has else 'has it not'}")
             for each in finding.tested
         ),
+        *(("run", f"{', '.join(each.revs)}, {each.words}") for each in finding.confirmed),
+        *(("not run", f"{', '.join(each.revs)}: {each.why}") for each in finding.unshown),
     ]
     for label, text in lines:
         console.say(f"{label:<10} {text}")

@@ -1,0 +1,134 @@
+"""What findings say was seen when releases ran, seen again: stock and patched, and of the releases only read.
+
+The functions that a finding blames are run with right values, by `proofs/vllm_installed.py` in the
+environments of the proven pins and by `proofs/release_read.py` for all other releases.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from dspatch import pipconfig, process, series
+from dspatch.audit import finding as findings
+from dspatch.audit.confirmed import Confirmed
+from dspatch.audit.finding import Finding
+from dspatch.carry.remote import releases, remote
+from dspatch.carry.remote.ranges import Traffic
+from dspatch.conformance import oracle
+from dspatch.console import Console
+from dspatch.engines import Options, vllm
+from dspatch.engines.environment import for_wheel
+from dspatch.stages import apply
+from dspatch.stages.request import Request
+from tests import audit_kit
+from tests.e2e.test_series_faults import wheels
+
+pytestmark = pytest.mark.e2e
+
+HERE = "tests/e2e/test_confirmed.py"
+PROOFS = Path(__file__).with_name("proofs")
+SLOTS = "vllm/utils/cpu_triton_utils.py"
+Row = tuple[Finding, Confirmed]
+
+
+def rows() -> dict[tuple[str, str], list[Row]]:
+    """Each engine and release, with what is to be seen there."""
+    found: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for engine in findings.engines():
+        for finding in findings.load_all(engine, series.layered(engine).traits):
+            for one in finding.confirmed:
+                for rev in one.revs if one.by == HERE else ():
+                    found[engine, rev].append((finding, one))
+    return found
+
+
+ROWS = rows()
+INSTALLED = [
+    (engine, rev) for engine, rev in ROWS if rev in audit_kit.PROVEN["vllm"] and engine == "vllm"
+]
+READ = [place for place in ROWS if place not in INSTALLED]
+
+
+@pytest.mark.parametrize(("engine", "rev"), INSTALLED, ids=[rev for _, rev in INSTALLED])
+def test_a_proven_pin_shows_what_its_findings_say(engine: str, rev: str, tmp_path: Path) -> None:
+    ids = [finding.id for finding, _ in ROWS[engine, rev]]
+    sources = [slot_mapping(rev, patched, tmp_path) for patched in (False, True)]
+    with ThreadPoolExecutor() as pool:
+        stock, patched = pool.map(seen_installed, wheels(rev), sources, [ids, ids])
+    for finding, one in ROWS[engine, rev]:
+        assert one.stock in stock[finding.id], finding.id
+        assert (one.patched or one.stock) in patched[finding.id], finding.id
+
+
+def seen_installed(wheel: Path, slots: Path, ids: Iterable[str]) -> dict[str, str]:
+    python = for_wheel("vllm", wheel).python
+    command = [python, PROOFS / "vllm_installed.py", slots, *ids]
+    return json.loads(process.run(command, env=vllm.environment(Options())).stdout)
+
+
+def slot_mapping(rev: str, patched: bool, folder: Path) -> Path:
+    """The CPU's replacement functions in the pinned source, which the base wheel has repaired."""
+    tree = apply.compute(Request(engine="vllm", rev=rev), Console(as_json=True))[1]
+    repo = tree.checkout.repo
+    blob = repo.resolve(f"{tree.commit if patched else tree.checkout.commit}:{SLOTS}")
+    assert blob is not None
+    path = folder / f"slots_{patched}.py"
+    path.write_bytes(repo.blob(blob))
+    return path
+
+
+def test_releases_that_are_only_read_show_what_their_findings_say(tmp_path: Path) -> None:
+    asked = []
+    for engine, rev in READ:
+        folder = tmp_path / engine / rev
+        fetch(engine, rev, folder)
+        asked.append(f"{folder}:{','.join(finding.id for finding, _ in ROWS[engine, rev])}")
+    python = oracle.ensure().environment.python
+    done = process.run([python, PROOFS / "release_read.py", *asked], env={"OMP_NUM_THREADS": "1"})
+    seen = json.loads(done.stdout)
+    for engine, rev in READ:
+        for finding, one in ROWS[engine, rev]:
+            told = seen[str(tmp_path / engine / rev)][finding.id]
+            assert one.stock in told, (finding.id, rev, told)
+
+
+# Where the functions stand, and what they rest on of their own release.
+FILES = (
+    "lmdeploy/model.py", "lmdeploy/pytorch/backends/default/moe.py",
+    "lmdeploy/pytorch/backends/default/moe_router.py", "lmdeploy/pytorch/configurations/deepseek_v32.py",
+    "lmdeploy/pytorch/models/deepseek_v2.py", "lmdeploy/turbomind/deploy/config.py",
+    "lmdeploy/turbomind/deploy/module.py", "lmdeploy/turbomind/deploy/parameter.py",
+    "lmdeploy/turbomind/deploy/source_model/base.py",
+    "lmdeploy/turbomind/deploy/source_model/deepseek2.py",
+    "lmdeploy/turbomind/deploy/source_model/llama.py",
+    "vllm/model_executor/layers/fused_moe/fused_moe.py",
+)  # fmt: skip
+
+
+def fetch(engine: str, rev: str, folder: Path) -> None:
+    """The files of a release that hold the functions, by range reads."""
+    release = releases.published(engine).release(rev)
+    assert release is not None
+    assert release.wheel is not None
+    with pipconfig.client(pipconfig.load()) as client:
+        wheel = remote.open_wheel(engine, release.wheel, client, Traffic())
+        for path in [path for path in FILES if path.startswith(f"{engine}/")]:
+            if path in wheel.members:
+                place = folder / path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(wheel.read(path) or b"")
+
+
+def test_every_proof_is_asked_for() -> None:
+    for worker in ("vllm_installed.py", "release_read.py"):
+        text = (PROOFS / worker).read_text()
+        table = text.partition("PROOFS = {")[2]
+        known = {line.split('"')[1] for line in table.splitlines() if line.startswith('    "')}
+        asked = {finding.id for each in ROWS.values() for finding, _ in each}
+        assert known <= asked
