@@ -92,8 +92,39 @@ def _variant(path: Path, config: Mapping[str, Any]) -> tuple[Variant, tuple[str,
         )
     differing = {each.name: differences(stated, each) for each in alike}
     name = min(differing, key=lambda each: len(differing[each]))
+    _refuse_others(path, stated, table()[name])
+    _refuse_types(path, stated, table()[name])
     told = tuple(f"{field}: {got!r}, published {said!r}" for field, got, said in differing[name])
     return (_with(table()[name], stated, path) if told else table()[name]), told
+
+
+def _refuse_others(path: Path, stated: Mapping[str, Any], variant: Variant) -> None:
+    """Raise for a model of somebody else's: an architecture that many share says nothing by itself."""
+    vocabulary = stated["vocab_size"]
+    if variant.architecture.startswith("Deepseek") or vocabulary == variant.vocab_size:
+        return
+    raise CheckpointError(
+        f"{path} is of no DeepSeek model that dspatch knows.",
+        why=f"it is a {variant.architecture} with a vocabulary of {vocabulary}; {variant.name} has {variant.vocab_size}",
+        next="a distilled model is served as its own family, and no finding is about that",
+    )
+
+
+def _refuse_types(path: Path, stated: Mapping[str, Any], variant: Variant) -> None:
+    """Raise for a value that no config.json can have in its place, such as text for a number."""
+    for field, said in variant.facts.items():
+        got = stated[field]
+        if got is None or said is None or got == ABSENT:
+            continue
+        number = isinstance(said, int | float) and not isinstance(said, bool)
+        kinds: tuple[type, ...] = (int, float) if number else (list, tuple)
+        kinds = kinds if number or isinstance(said, list | tuple) else (type(said),)
+        if not isinstance(got, kinds) or (number and isinstance(got, bool)):
+            raise CheckpointError(
+                f"{path} states what no model can be.",
+                why=f"{field} is {got!r}; {variant.name} has {said!r}",
+                next="mend it, or take the config.json that was published",
+            )
 
 
 def _with(variant: Variant, stated: Mapping[str, Any], path: Path) -> Variant:

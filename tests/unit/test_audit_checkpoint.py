@@ -100,3 +100,28 @@ def test_what_is_no_checkpoint_is_refused(text: str | None, told: str, tmp_path:
         checkpoint.load(str(tmp_path))
     assert told in caught.value.what
     assert caught.value.next
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"architectures": ["LlamaForCausalLM"], "vocab_size": 128256}, "a vocabulary of 128256; deepseek-llm-"),
+        ({"architectures": ["LlamaForCausalLM"], "vocab_size": None}, "a vocabulary of None"),
+        ({"architectures": ["Qwen2ForCausalLM"]}, "its architecture is Qwen2ForCausalLM"),
+        ({"n_routed_experts": "many"}, "n_routed_experts is 'many'; deepseek-v3 has 256"),
+        ({"num_hidden_layers": True}, "num_hidden_layers is True"),
+        ({"norm_topk_prob": "yes"}, "norm_topk_prob is 'yes'"),
+        ({"quantization_config": {"quant_method": "fp8", "weight_block_size": 128}}, "weight_block_size is 128"),
+    ],
+)  # fmt: skip
+def test_what_is_no_deepseek_model_is_refused(
+    changed: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError) as raised:
+        checkpoint.load(str(write(tmp_path, {**V3, **changed})))
+    assert told in str(raised.value)
+
+
+def test_an_older_model_of_a_shared_architecture_is_known(tmp_path: Path) -> None:
+    config = json.loads((CONFIGS / "deepseek-llm-7b-chat.json").read_text())
+    assert checkpoint.load(str(write(tmp_path, config))).variant.name == "deepseek-llm-7b"
