@@ -105,7 +105,8 @@ def _refuse_others(path: Path, stated: Mapping[str, Any], variant: Variant) -> N
         return
     raise CheckpointError(
         f"{path} is of no DeepSeek model that dspatch knows.",
-        why=f"it is a {variant.architecture} with a vocabulary of {vocabulary}; {variant.name} has {variant.vocab_size}",
+        why=f"it is a {variant.architecture} with a vocabulary of {vocabulary}; "
+        f"{variant.name} has {variant.vocab_size}",
         next="a distilled model is served as its own family, and no finding is about that",
     )
 

@@ -214,7 +214,8 @@ def test_counts_types_keys_and_words_of_warning(read: Taken) -> None:
     assert table["--cache-config"].keys is not None
     assert set(table["--cache-config"].keys) >= {"seed", "cache_dtype"}
     assert "hidden" not in table["--cache-config"].keys
-    assert table["--old"].deprecated and not table["--prefix"].deprecated
+    assert table["--old"].deprecated
+    assert not table["--prefix"].deprecated
     assert table["--seed"].place == "vllm/engine/arg_utils.py:26"
 
 
