@@ -47,7 +47,7 @@ class Diagnosis:
     def _told(self) -> Iterator[str]:
         for cause in self.causes[:SHOWN]:
             yield f"  {cause.standing}: {cause.text}"
-            yield f"    by {cause.confirm}"
+            yield f"    to tell: {cause.confirm}"
 
 
 def diagnose(seen: Seen, results: Sequence[CheckResult], ask: Ask) -> Diagnosis | None:
@@ -76,14 +76,18 @@ def where(found: Symptom) -> str:
     return f"first wrong at {place}; run `{found.run}`, prompt `{found.prompt}`{rows}"
 
 
+def manner(found: Symptom) -> str:
+    """How the numbers differ, in words; empty where there is nothing simple to say."""
+    if found.factor is not None:
+        return f"{found.factor:.6g} times what was expected"
+    return MANNERS.get(found.manner, "")
+
+
 def _evidence(found: Symptom) -> Iterator[str]:
     if found.kind != "run":
         return
-    manner = MANNERS.get(found.manner, "")
-    if found.factor is not None:
-        manner = f"{found.factor:.6g} times what was expected"
     error = f"  relative difference {found.relative:.2g}" if found.relative is not None else ""
-    yield error + (f", {manner}" if manner else "")
+    yield ", ".join(filter(None, (error, manner(found))))
     if found.position is not None:
         differ, width = found.columns
         share = f" ({differ} of {width} values differ, from number {found.column})" if width else ""

@@ -1,20 +1,24 @@
-"""A report as rows for the terminal, JSON, Markdown and JUnit XML."""
+"""A report as rows for the terminal, JSON, Markdown and JUnit XML; its files."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from dspatch.conformance.report import CheckResult, Report
+
+if TYPE_CHECKING:
+    from dspatch.conformance.selftest import Selftest
 
 HEADERS = ("model", "check", "dtype", "status", "measured", "tolerance", "margin", "note")
 # What the summary shows of each model, a column each.
 SHOWN = {"golden.fp32": "LOGITS OFF BY", "decode.paged": "DECODE OFF BY, NATS"}
 COLUMNS = ("MODEL", "CHECKS", *SHOWN.values(), "TIGHTEST MARGIN")
 STATUSES = ("pass", "fail", "not-shown")
-FILES = ("report.json", "report.md", "report.xml")
+FILES = ("report.json", "report.md", "report.xml", "report.html")
 
 
 def as_json(report: Report) -> str:
@@ -53,7 +57,7 @@ def _junit_case(suite: ElementTree.Element, result: CheckResult) -> None:
     case = ElementTree.SubElement(suite, "testcase", classname=result.variant, name=name)
     if result.status != "pass":
         kind = "failure" if result.status == "fail" else "skipped"
-        ElementTree.SubElement(case, kind, message=result.note or _measured(result))
+        ElementTree.SubElement(case, kind, message=result.note or measured(result))
 
 
 def summary(report: Report) -> list[tuple[str, ...]]:
@@ -82,7 +86,7 @@ def remarks(report: Report) -> list[str]:
 
 def _key_measures(results: Sequence[CheckResult]) -> list[str]:
     found = {result.check: result for result in results}
-    return [_number(found[check].measured) if check in found else "" for check in SHOWN]
+    return [number(found[check].measured) if check in found else "" for check in SHOWN]
 
 
 def _tightest(results: Sequence[CheckResult]) -> str:
@@ -93,36 +97,43 @@ def _tightest(results: Sequence[CheckResult]) -> str:
     return f"{margin:.3g}x {check}"
 
 
-def write(report: Report, folder: Path) -> list[Path]:
-    """Write report.json, report.md and report.xml (JUnit) into a folder."""
+def write(
+    report: Report, folder: Path, *, name: str = "", selftest: Selftest | None = None
+) -> list[Path]:
+    """Write report.json, report.md, report.xml (JUnit) and report.html into a folder."""
+    from dspatch.conformance.page import as_html
+
     folder.mkdir(parents=True, exist_ok=True)
-    texts = dict(zip(FILES, (as_json(report), as_markdown(report), as_junit(report)), strict=True))
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return [folder / name for name in texts]
+    written = (as_json(report), as_markdown(report), as_junit(report))
+    texts = dict(zip(FILES, (*written, as_html(report, name, selftest)), strict=True))
+    for file, text in texts.items():
+        (folder / file).write_text(text, encoding="utf-8")
+    return [folder / file for file in texts]
 
 
 def _cells(result: CheckResult) -> list[str]:
     margin = "" if result.margin is None else f"{result.margin:.3g}x"
-    limit = _number(result.tolerance)
+    limit = number(result.tolerance)
     shown = [
         result.variant,
         result.check,
         result.dtype,
         result.status,
-        _measured(result),
+        measured(result),
         limit,
         margin,
     ]
     return [*shown, result.note]
 
 
-def _measured(result: CheckResult) -> str:
-    number = _number(result.measured)
-    return f"{number} {result.unit}" if number and result.unit else number
+def measured(result: CheckResult) -> str:
+    """What was measured, with its unit."""
+    told = number(result.measured)
+    return f"{told} {result.unit}" if told and result.unit else told
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """A number as people write it: whole, or with two digits."""
     if value is None:
         return ""
     return f"{value:.0f}" if float(value).is_integer() else f"{value:.2g}"

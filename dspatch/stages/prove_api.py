@@ -179,7 +179,7 @@ def _written(name: str, report: Report, folder: Path) -> Checked:
     from dspatch.conformance import render
 
     prepare_work()
-    return Checked(name=name, report=report, files=tuple(render.write(report, folder)))
+    return Checked(name=name, report=report, files=tuple(render.write(report, folder, name=name)))
 
 
 def check(done: Checked) -> None:

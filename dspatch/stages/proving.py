@@ -70,8 +70,8 @@ def measure(
         progress=step,
     )
     report: Report = found.clean if wanted.selftest else found
-    files = tuple(render.write(report, folder / "report"))
     tested = found if wanted.selftest else None
+    files = tuple(render.write(report, folder / "report", name=name, selftest=tested))
     return Proven(name=name, report=report, files=files, selftest=tested)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dspatch import pins, process
-from dspatch.conformance import suite
+from dspatch.conformance import render, suite
 from dspatch.engines.environment import for_wheel
 from dspatch.errors import NoGpuError
 from dspatch.index import download
@@ -59,7 +59,7 @@ def test_run_proves_the_flagship(tmp_path: Path) -> None:
     states = dspatch(tmp_path, "status")["vllm-0.27.1-cpu-deepseek"]
     assert [s["state"] for s in states] == ["current", "current", "passed"]
     folder = tmp_path / "work/jobs/vllm-0.27.1-cpu-deepseek/report"
-    assert {path.name for path in folder.iterdir()} == {"report.json", "report.md", "report.xml"}
+    assert {path.name for path in folder.iterdir()} == set(render.FILES)
     twins = dspatch(tmp_path, "conformance", "--variant", "deepseek-v3", "--reference-ops")
     assert twins["report"]["ok"]
 

@@ -161,6 +161,7 @@ def test_the_whole_command_on_a_right_server(
         "report.json",
         "report.md",
         "report.xml",
+        "report.html",
     }
 
 

@@ -95,7 +95,7 @@ def test_the_summary_has_a_row_a_model_and_says_what_did_not_pass() -> None:
 
 def test_all_files_are_written(tmp_path: Path) -> None:
     written = render.write(report(result()), tmp_path / "new")
-    assert sorted(path.name for path in written) == ["report.json", "report.md", "report.xml"]
+    assert sorted(path.name for path in written) == sorted(render.FILES)
     assert all(path.read_text() for path in written)
 
 
@@ -104,4 +104,4 @@ def test_all_files_are_written(tmp_path: Path) -> None:
     [(None, ""), (0.0, "0"), (3.0, "3"), (1e-12, "1e-12"), (float("inf"), "inf")],
 )
 def test_numbers_are_short(value: float | None, shown: str) -> None:
-    assert render._number(value) == shown
+    assert render.number(value) == shown

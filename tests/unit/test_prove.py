@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dspatch import receipt
-from dspatch.conformance import CheckResult, Report
+from dspatch.conformance import CheckResult, Report, render
 from dspatch.console import Console
 from dspatch.errors import ConformanceError, EngineEnvironmentError, NoGpuError, NoJobError
 from dspatch.job import Job, JobId, open_job
@@ -65,7 +65,7 @@ def test_a_passing_report_is_kept_until_something_changes(monkeypatch: pytest.Mo
         measured.append(inputs)
         report = Report(results=(result("pass"),), facts={})
         one.report.mkdir(parents=True, exist_ok=True)
-        for name in ("report.json", "report.md", "report.xml"):
+        for name in render.FILES:
             (one.report / name).write_text("")
         prove._write_receipt(one, report, wanted, inputs)
         return proving.Proven(name=str(one.id), report=report, files=())
