@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 @click.option("--model", metavar="NAME", help="With --url: the model to ask; the first it lists.")
 @click.option("--api-key-env", metavar="VAR", help="With --url: the variable that holds its key.")
 @click.option(
+    "--no-client", is_flag=True,
+    help="With --url and --api: without the official client and schemathesis, for which an"
+    " environment is made.",
+)  # fmt: skip
+@click.option(
     "--max-requests", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
     help="With --url and --api: ask no more often.",
 )  # fmt: skip
@@ -56,6 +61,7 @@ def conformance(
     api: bool,
     model: str | None,
     api_key_env: str | None,
+    no_client: bool,
     max_requests: int,
     timeout: float,
     dtype: str,
@@ -85,7 +91,7 @@ def conformance(
     from dspatch.stages import prove_api, proving, show, show_api
 
     console = Console(as_json=as_json)
-    limits = prove_api.Limits(requests=max_requests, timeout=timeout)
+    limits = prove_api.Limits(requests=max_requests, timeout=timeout, client=not no_client)
     if url is not None:
         if api or env or wheel or given["rev"]:
             raise click.UsageError("--url names a server that runs; nothing else is proven with it")

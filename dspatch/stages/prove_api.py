@@ -28,11 +28,15 @@ DEFAULT = "deepseek-v3"  # the model for an engine that no job built
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a server may be asked: requests in all, seconds for each, seconds until it is up."""
+    """What a server may be asked: requests in all, seconds for each, seconds until it is up.
 
-    requests: int = 600
+    `client`: also by the official client, in an environment of its own.
+    """
+
+    requests: int = 1000
     timeout: float = 60.0
     start: float = 600.0
+    client: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +68,7 @@ def at_url(
     )
     with closing(wire), console.working("conformance") as step:
         server = contact.meet(wire, model)
-        report = _checked(server, console, step)
+        report = _checked(server, console, limits, step)
     return _written(wire.base, report, paths.work() / "conformance" / _folder(wire.base))
 
 
@@ -110,22 +114,24 @@ def _own(
     step: engines.Progress,
 ) -> Checked:
     """Start the engine's server on loopback with a small model; check it, and stop it."""
-    from dspatch.conformance.api import contact
+    from dspatch.conformance.api import contact, parsers
     from dspatch.conformance.api.wire import Wire
 
     with (
-        _running(python, engine, model, folder, limits, step) as url,
+        _running(python, engine, model, folder, limits, step) as (url, checkpoint),
         closing(Wire(base=url, limit=limits.requests, timeout=limits.timeout)) as wire,
     ):
         server = replace(contact.meet(wire, SERVED_AS), own=True, margin=OWN_MARGIN)
-        report = _checked(server, console, step)
+        report = _checked(server, console, limits, step)
+    parsed = parsers.check(python, checkpoint, SERVED_AS, step)
+    report = replace(report, results=(*report.results, *parsed))
     return _written(name, report, folder / "api")
 
 
 @contextmanager
 def _running(
     python: Path, engine: str, model: str, folder: Path, limits: Limits, step: engines.Progress
-) -> Iterator[str]:
+) -> Iterator[tuple[str, Path]]:
     from dspatch.conformance import oracle
     from dspatch.conformance.api import script
     from dspatch.engines import serving
@@ -144,17 +150,20 @@ def _running(
     service = chosen.service(python, made.path, name=SERVED_AS, port=port, parsers=parsers)
     log = folder / "api" / "server.log"
     with serving.started(service, port, log, timeout=limits.start, progress=step) as url:
-        yield url
+        yield url, made.path
 
 
-def _checked(server: Server, console: Console, step: engines.Progress) -> Report:
-    from dspatch.conformance.api import run
+def _checked(server: Server, console: Console, limits: Limits, step: engines.Progress) -> Report:
+    from dspatch.conformance.api import client, run
 
     console.note(
         f"conformance: {server.model} at {server.wire.base}: up to"
-        f" {min(run.planned(), server.wire.limit)} requests, 8 at once at most"
+        f" {server.wire.limit} requests, 8 at once at most"
     )
     report = run.check_server(server, progress=step)
+    if limits.client:
+        asked = (*report.results, *client.check(server, step))
+        report = replace(report, results=asked, facts=run.facts(server))
     console.note(f"conformance: {server.wire.count} requests were sent")
     return report
 

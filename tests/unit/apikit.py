@@ -224,13 +224,18 @@ RULES: dict[str, Any] = {
     "temperature": _between("temperature", 0, 2, (int, float)),
     "top_p": _between("top_p", 0, 1, (int, float)),
     "logprobs": lambda b: isinstance(b["logprobs"], bool) or 0 <= b["logprobs"] <= 5,
-    "stop": lambda b: isinstance(b["stop"], str | list) and all(isinstance(s, str) and s for s in b["stop"]),
+    "stop": lambda b: b["stop"] is None or _marks(b["stop"]),
     "logit_bias": lambda b: all(key.isdigit() and int(key) < 512 for key in b["logit_bias"]),
     "response_format": lambda b: b["response_format"].get("type") in ("text", "json_object"),
     "tools": lambda b: isinstance(b["tools"], list) and all("function" in tool for tool in b["tools"]),
     "tool_choice": lambda b: "tools" in b,
     "stream": lambda b: isinstance(b["stream"], bool),
 }  # fmt: skip
+
+
+def _marks(stop: Any) -> bool:
+    several = [stop] if isinstance(stop, str) else stop
+    return isinstance(several, list) and all(isinstance(s, str) and s for s in several)
 
 
 def _messages(messages: Any) -> bool:
@@ -279,6 +284,8 @@ class Handler(BaseHTTPRequestHandler):
             name = "another" if self.state.fault == "unlisted" else NAME
             rows = [{"id": name, "object": "model", "max_model_len": CONTEXT}]
             self._json(200, {"object": "list", "data": rows})
+        elif self.path == "/openapi.json" and self.state.fault != "undescribed":
+            self._json(200, described())
         elif self.path == "/metrics":
             with self.state.lock:
                 load = self.state.running + self.state.stuck
@@ -304,6 +311,8 @@ class Handler(BaseHTTPRequestHandler):
         chat = self.path == "/v1/chat/completions"
         bad = wrong(body, chat)
         fault = self.state.fault
+        if bad and bad[0] == 404 and fault == "not-404":
+            bad = 409, bad[1]
         if bad and fault == "accepts-negative" and body.get("n") == -1:
             body, bad = {**body, "n": 1}, None
         if fault == "mute":
@@ -377,9 +386,9 @@ class Handler(BaseHTTPRequestHandler):
             completion += sum(piece.token is not None for piece in found)
             choices.append(self._choice(number, body, one, found))
         usage = self._usage(body, chat, completion)
-        self._json(
-            200, {"id": "1", "object": "whole", "model": NAME, "choices": choices, "usage": usage}
-        )
+        kind = "chat.completion" if chat else "text_completion"
+        value = {"id": "1", "object": kind, "model": NAME, "choices": choices, "usage": usage}
+        self._json(200, value if self.state.fault == "no-created" else {**value, "created": 1})
 
     def _choice(
         self, number: int, body: Mapping[str, Any], one: Asked, found: list[Piece]
@@ -472,12 +481,17 @@ class Handler(BaseHTTPRequestHandler):
         }
         if piece.call:
             function = {key: piece.call[key] for key in ("name", "arguments")}
-            delta["tool_calls"] = [{"index": 0, "id": piece.call["id"], "function": function}]
+            opening = {"id": piece.call["id"], "type": "function"} if piece.call["id"] else {}
+            delta["tool_calls"] = [{"index": 0, **opening, "function": function}]
         return {**choice, "delta": delta}
 
     def _event(self, choices: list[dict[str, Any]], **more: Any) -> None:
         own = str(time.monotonic_ns()) if self.state.fault == "id-changes" else "1"
-        value = {"id": own, "object": "chunk", "model": NAME, "choices": choices, **more}
+        text = any("text" in choice for choice in choices)
+        kind = "text_completion" if text else "chat.completion.chunk"
+        value = {"id": own, "object": kind, "model": NAME, "choices": choices, **more}
+        if self.state.fault != "no-created":
+            value["created"] = 1
         self.wfile.write(f"data: {json.dumps(value)}\n\n".encode())
         self.wfile.flush()
         self.state.generated += 1
@@ -491,6 +505,24 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+
+def described() -> dict[str, Any]:
+    """The server's description of itself, in which `stop` is a number, as it is not."""
+    whole = {"type": "integer", "minimum": 1, "maximum": 9}
+    fields = {"model": {"type": "string"}, "prompt": {"type": "string"}, "max_tokens": whole}
+    body = {
+        "type": "object",
+        "properties": {**fields, "stop": whole},
+        "required": ["model", "prompt", "stop"],
+    }
+    content = {"content": {"application/json": {"schema": body}}, "required": True}
+    answer = {"200": {"description": "an answer"}}
+    paths = {
+        "/v1/completions": {"post": {"requestBody": content, "responses": answer}},
+        "/v1/models": {"get": {"responses": answer}},
+    }
+    return {"openapi": "3.1.0", "info": {"title": "kit", "version": "1"}, "paths": paths}
 
 
 def _no_constant(name: str) -> float:

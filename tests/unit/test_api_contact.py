@@ -47,7 +47,7 @@ def answering(status: int, kind: str, body: str) -> type[BaseHTTPRequestHandler]
 
 def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
-        main(["conformance", *words])
+        main(["conformance", "--no-client", *words])
     shown = capsys.readouterr()
     return int(ended.value.code or 0), shown.out, shown.err
 

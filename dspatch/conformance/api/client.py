@@ -1,0 +1,86 @@
+"""The official client and schemathesis, in an environment that dspatch makes, against a server."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dspatch import process
+from dspatch.conformance.api.server import Server
+from dspatch.conformance.api.verdict import ApiResult
+from dspatch.conformance.report import Status
+from dspatch.engines import Progress, environment
+from dspatch.errors import ConformanceError, DspatchError, EngineEnvironmentError
+from dspatch.paths import PACKAGE
+from dspatch.tomlfile import load
+
+WORKERS = PACKAGE / "conformance" / "workers"
+NAMES = ("client.answers", "client.tools", "client.types", "client.errors", "schema.drawn")
+TIMEOUT = 600.0
+
+
+def settings() -> Mapping[str, Any]:
+    """Requirements and bounds, from client.toml."""
+    return load(PACKAGE / "conformance" / "api" / "client.toml", ConformanceError).data
+
+
+def check(server: Server, progress: Progress) -> list[ApiResult]:
+    """What the official client accepts, and what requests from the server's description give."""
+    progress("the official client and schemathesis")
+    try:
+        rows = _asked(server, progress)
+    except EngineEnvironmentError as error:
+        rows = _none(f"the client's environment could not be made: {error.why}")
+    except DspatchError as error:
+        last = (error.why or error.what).splitlines()[-1]
+        rows = _none(f"the client's process ended: {last}")
+    server.wire.count += sum(row.get("requests", 0) for row in rows)
+    return [_result(row, server.model) for row in rows]
+
+
+def _none(why: str) -> list[Mapping[str, Any]]:
+    return [{"check": name, "what": "", "skipped": why} for name in NAMES]
+
+
+def _asked(server: Server, progress: Progress) -> list[Mapping[str, Any]]:
+    chosen = settings()
+    made = environment.ensure("client", chosen["requirements"], progress=progress)
+    with tempfile.TemporaryDirectory(prefix="dspatch-client-") as folder:
+        request, target = Path(folder) / "request.json", Path(folder) / "result.json"
+        asked = {
+            "url": server.wire.base,
+            "model": server.model,
+            "timeout": server.wire.timeout,
+            "budget": server.wire.limit - server.wire.count,
+            "operations": chosen["operations"],
+            "examples": chosen["examples"],
+            "target": str(target),
+        }
+        request.write_text(json.dumps(asked))
+        process.run(
+            [made.python, "-m", "client_worker", request],
+            cwd=Path(folder),
+            env={"PYTHONPATH": str(WORKERS), "DSPATCH_API_KEY": server.wire.key or ""},
+            timeout=TIMEOUT,
+        )
+        found: list[Mapping[str, Any]] = json.loads(target.read_text())
+    return found
+
+
+def _result(row: Mapping[str, Any], model: str) -> ApiResult:
+    evidence, wrong = row.get("evidence", ""), row.get("wrong", "")
+    status: Status = "fail" if wrong else "pass"
+    if "skipped" in row:
+        status, wrong = "not-shown", row["skipped"]
+    return ApiResult(
+        check=row["check"],
+        variant=model,
+        dtype="api",
+        status=status,
+        note=wrong or evidence,
+        what=row["what"],
+        evidence=evidence,
+    )

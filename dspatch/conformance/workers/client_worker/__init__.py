@@ -1,0 +1,1 @@
+"""Runs the official client and schemathesis against a server."""
