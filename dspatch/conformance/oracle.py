@@ -22,6 +22,7 @@ WORKERS = Path(__file__).with_name("workers")
 
 # Raised by hand when the worker computes other golden results for the same checkpoint.
 GENERATION = 2
+SHOWN = 3  # tensors that are wrong in one way
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,23 @@ class Oracle:
             tasks = [g.checkpoint.task() for g in missing if not g.checkpoint.complete]
             self.work(tasks + [_golden_task(g) for g in missing])
         return found
+
+    def inspect(self, cases: Sequence[Case]) -> list[str]:
+        """What is wrong with the tensors of each checkpoint of the user's own, in words, or nothing."""
+        with tempfile.TemporaryDirectory(prefix="dspatch-inspect-") as folder:
+            targets = [Path(folder) / f"{number}.json" for number in range(len(cases))]
+            tasks = [
+                {
+                    "kind": "inspect",
+                    "source": str(c.source),
+                    "config": dict(c.config),
+                    "target": str(t),
+                }
+                for c, t in zip(cases, targets, strict=True)
+            ]
+            if tasks:
+                self.work(tasks)
+            return [_faults(json.loads(target.read_text())) for target in targets]
 
     def measure(
         self, pairs: Sequence[tuple[Golden, Observed]], band: float
@@ -115,6 +133,16 @@ def requirements() -> tuple[str, ...]:
     """What the oracle's environment installs."""
     data = tomllib.loads(Path(__file__).with_name("oracle.toml").read_text())
     return tuple(data["requirements"])
+
+
+def _faults(found: Mapping[str, Sequence[str]]) -> str:
+    """The tensors that are wrong: how many in which way, and the first ones by name."""
+    told = [
+        f"{len(names)} {what}: {', '.join(names[:SHOWN])}{', …' if len(names) > SHOWN else ''}"
+        for what, names in found.items()
+        if names
+    ]
+    return "; ".join(told)
 
 
 def _golden_task(golden: Golden) -> dict[str, Any]:

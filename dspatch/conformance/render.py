@@ -72,15 +72,17 @@ def summary(report: Report) -> list[tuple[str, ...]]:
 
 
 def remarks(report: Report) -> list[str]:
-    """What did not pass, one line for all models that say the same."""
-    told: dict[tuple[str, str, str], list[str]] = {}
+    """What did not pass, one line for all checks and models that say the same."""
+    models: dict[tuple[str, str, str], list[str]] = {}
     for result in report.results:
         if result.status != "pass":
-            key = (result.status, result.check, result.note)
-            told.setdefault(key, []).append(result.variant)
+            models.setdefault((result.status, result.check, result.note), []).append(result.variant)
+    checks: dict[tuple[str, str, str], list[str]] = {}
+    for (status, check, note), names in models.items():
+        checks.setdefault((status, note, ", ".join(names)), []).append(check)
     return [
-        f"{status} {check}: {note} ({', '.join(models)})"
-        for (status, check, note), models in told.items()
+        f"{status} {', '.join(named)}: {note} ({names})"
+        for (status, note, names), named in checks.items()
     ]
 
 

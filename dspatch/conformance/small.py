@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from dspatch import variants
@@ -19,13 +20,18 @@ SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One small model: `deepseek-v3`, or in another form `deepseek-v3/plain-rope`."""
+    """One small model: `deepseek-v3`, or in another form `deepseek-v3/plain-rope`.
+
+    One of the user's own lies in the folder `source`, whose files have the hashes `sources`.
+    """
 
     name: str
     variant: str
     config: Mapping[str, Any]
     written_by: str = "published"
     seed: int = SEED
+    source: Path | None = None
+    sources: tuple[str, ...] = ()
 
     @property
     def sparse_layers(self) -> list[int]:

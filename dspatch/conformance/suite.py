@@ -18,6 +18,7 @@ from dspatch.conformance import (
     sources,
     tolerance,
 )
+from dspatch.conformance import given as own
 from dspatch.conformance.checks.seen import Seen
 from dspatch.conformance.oracle import Golden, Oracle
 from dspatch.conformance.report import CheckResult, Report
@@ -44,26 +45,51 @@ def run(
     python: Path,
     out: Path,
     variants: Sequence[str] = VARIANTS,
+    checkpoints: Sequence[Path] = (),
     engine: str = "vllm",
     options: Options | None = None,
     progress: Progress = engines.silent,
 ) -> Report:
     """Judge the engine that `python` imports on small models, named as `variant` or `variant/form`.
 
-    What the engine wrote stays in `out`, its tensors only of models that fail. A model that the
-    engine refuses is a failed check `engine.start`. Raises `EngineError`, `EngineEnvironmentError`
-    and `UnknownVariantError`.
+    `checkpoints` are folders of the user's own; one with wrong tensors fails `checkpoint.whole`, and
+    the engine never sees it. What the engine wrote stays in `out`, its tensors only of models that
+    fail. A model that the engine refuses is a failed check `engine.start`. Raises `EngineError`,
+    `EngineEnvironmentError`, `CheckpointError` and `UnknownVariantError`.
     """
-    cases = [small.case(name) for name in variants]
+    given = [own.case(folder) for folder in checkpoints]
     bench = make_bench(python=python, out=out, engine=engine, options=options, progress=progress)
+    inspected = list(zip(given, bench.oracle.inspect(given), strict=True))
+    cases = [small.case(name) for name in variants] + [one for one, why in inspected if not why]
     golden = bench.oracle.golden(cases, progress)
     observed = observe(bench, [trial(case, one) for case, one in zip(cases, golden, strict=True)])
     seen = measured(bench, list(zip(golden, observed, strict=True)))
-    judged = [(one, results(one)) for one in seen]
+    judged = [
+        (one, [*_whole(one, case), *results(one)]) for one, case in zip(seen, cases, strict=True)
+    ]
     for one, (_, found) in zip(observed, judged, strict=True):
         if all(result.status != "fail" for result in found):
             one.tensors.unlink(missing_ok=True)
-    return report(bench, observed, judged)
+    damaged = [_damaged(bench, one, why) for one, why in inspected if why]
+    return report(bench, observed, [*judged, *damaged])
+
+
+def _whole(seen: Seen, case: Case) -> list[CheckResult]:
+    if case.source is None:
+        return []
+    return [
+        checks.engine("checkpoint.whole", seen, "pass", "no tensor is missing, extra or broken")
+    ]
+
+
+def _damaged(bench: Bench, case: Case, why: str) -> tuple[Seen, list[CheckResult]]:
+    """A checkpoint that the engine is not given: one failure, and nothing else shown."""
+    dtype = bench.options.dtype
+    seen = Seen(variant=case.name, dtype=dtype, config=case.config, facts={}, measures={})
+    failed = checks.engine("checkpoint.whole", seen, "fail", why)
+    note = "the checkpoint is damaged"
+    rest = [checks.engine(name, seen, "not-shown", note) for name in checks.fitting(case.config)]
+    return seen, [failed, checks.engine("engine.start", seen, "not-shown", note), *rest]
 
 
 def make_bench(

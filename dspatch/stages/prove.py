@@ -32,10 +32,10 @@ def run(job: Job, console: Console, wanted: Wanted) -> Proven:
     need_gpu(job)
     proving.need_libraries(pins.engine(job.id.engine).libraries.get(job.id.target, {}))
     proving.need_tolerances(wanted.dtype)
-    models = proving.models_for(wanted.models or receipt.require(job, "apply")["variants"])
+    models = proving.models_of(wanted, receipt.require(job, "apply")["variants"])
     inputs = _inputs(wheel["sha256"], models, wanted)
     with job.locked():
-        kept = None if wanted.fresh or wanted.selftest else _kept(job, inputs)
+        kept = None if wanted.fresh or wanted.selftest or wanted.checkpoints else _kept(job, inputs)
         if kept is not None:
             console.note(
                 "conformance: nothing changed since the last report; --fresh measures again"

@@ -102,7 +102,7 @@ def run(subject: Subject, console: Console, wanted: Wanted) -> Proven:
     Raises `NoGpuError` for a build for GPUs on a machine without one.
     """
     proving.need_tolerances(wanted.dtype)
-    models = proving.models_for(wanted.models or variants.names())
+    models = proving.models_of(wanted, variants.names())
     chosen = engines.get(subject.engine)
     need_gpu(subject)
     proving.need_libraries(pins.engine(subject.engine).libraries.get(subject.target, {}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ DTYPE = "float32"
 class Wanted:
     """What to prove: small models (none: those of the job's variants), and how.
 
+    With `checkpoints`, folders of the user's own, no other models but those that are named.
     `fresh` measures again although nothing changed since the last report.
     """
 
@@ -29,6 +31,7 @@ class Wanted:
     selftest: bool = False
     fresh: bool = False
     dtype: str = DTYPE
+    checkpoints: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +63,9 @@ def measure(
     from dspatch.conformance.suite import run as run_suite
     from dspatch.engines import Options
 
-    suite = selftests.run if wanted.selftest else run_suite
+    suite: Any = selftests.run
+    if not wanted.selftest:
+        suite = partial(run_suite, checkpoints=wanted.checkpoints)
     found: Any = suite(
         python=python,
         out=folder / "conformance",
@@ -104,8 +109,8 @@ def check(done: Proven) -> None:
         raise ConformanceError(
             f"{done.name}: {done.report.summary}.",
             why="\n        ".join(f"{f.variant}: {f.check}: {f.note}" for f in failures[:6]),
-            next="run it with --reference-ops to tell a kernel's fault from a model's, or read"
-            f" {done.files[1]}",
+            next=f"see {done.files[-1]} for where it diverges; --reference-ops tells a kernel's fault"
+            " from a model's",
         )
     if not done.report.ok:
         raise ConformanceError(
@@ -120,6 +125,13 @@ def models_for(variants: Sequence[str]) -> list[str]:
     from dspatch.conformance import small
 
     return small.standing_for(variants)
+
+
+def models_of(wanted: Wanted, variants: Sequence[str]) -> list[str]:
+    """The models that were named, those of the variants where none were; none beside checkpoints."""
+    if wanted.checkpoints and not wanted.models:
+        return []
+    return models_for(wanted.models or variants)
 
 
 def need_libraries(libraries: Mapping[str, str]) -> None:

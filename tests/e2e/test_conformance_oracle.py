@@ -89,6 +89,39 @@ assert counts[0] == 36 and sum(counts) == 36 and sum(metrics.histogram(x * 2, x)
 print("[]")
 """
 
+# A checkpoint of somebody's own, in two files and bf16: read as it is, and wrong in each way.
+GIVEN = """
+import tempfile
+from safetensors.torch import save_file
+from oracle_worker import adopt
+def given(tensors):
+    source = pathlib.Path(tempfile.mkdtemp())
+    (source / "config.json").write_text((folder / "config.json").read_text())
+    names = sorted(tensors)
+    for part in (0, 1):
+        save_file({n: tensors[n].contiguous() for n in names[part::2]}, source / f"model-{part}.safetensors")
+    return source
+half = {name: value.bfloat16() for name, value in weights.items()}
+extra = {"model.layers.3.eh_proj.weight": torch.ones(2), "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(2)}
+source = given({**half, **extra})
+assert not any(adopt.inspect(source, config).values()), adopt.inspect(source, config)
+target = pathlib.Path(tempfile.mkdtemp()) / "whole"
+adopt.adopt(source, config, target)
+written = load_file(target / "model.safetensors")
+assert written.keys() == weights.keys()
+assert all((written[n] == half[n].float()).all() and written[n].dtype == torch.float32 for n in written)
+broken = dict(half)
+del broken["model.norm.weight"]
+broken["model.layers.1.x.weight"] = torch.ones(2)
+broken["lm_head.weight"] = broken["lm_head.weight"].index_fill(0, torch.tensor([3]), float("inf"))
+broken["model.layers.0.input_layernorm.weight"] = torch.ones(7)
+found = adopt.inspect(given(broken), config)
+assert found["missing"] == ["model.norm.weight"] and found["extra"] == ["model.layers.1.x.weight"]
+assert found["not finite"] == ["lm_head.weight"]
+assert found["misshapen"] == ["model.layers.0.input_layernorm.weight (7, not 256)"], found
+print("[]")
+"""
+
 METRICS = """
 x = torch.randn(5, 7)
 nan = torch.full_like(x, float("nan"))
@@ -138,6 +171,12 @@ def test_measures_say_what_they_should() -> None:
     golden = standing.golden([small.case("deepseek-v3")])[0]
     assert ask(standing, golden, METRICS, "short") == []
     assert ask(standing, golden, PLACES, "short") == []
+
+
+def test_a_checkpoint_of_one_s_own_is_read_and_its_faults_are_named() -> None:
+    standing = oracle.ensure()
+    golden = standing.golden([small.case("deepseek-v3")])[0]
+    assert ask(standing, golden, GIVEN, "short") == []
 
 
 def test_golden_results_are_computed_once() -> None:

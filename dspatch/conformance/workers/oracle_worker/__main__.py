@@ -29,6 +29,20 @@ def serve(task: Mapping[str, Any], target: Path) -> None:
     write(task["config"], task["seed"], task["form"], task["script"], target)
 
 
+def inspect(task: Mapping[str, Any], target: Path) -> None:
+    """Write what is wrong with the tensors of the folder `source`, of a model with `config`, as JSON."""
+    from .adopt import inspect as look
+
+    target.write_text(json.dumps(look(Path(task["source"]), task["config"])) + "\n")
+
+
+def adopt(task: Mapping[str, Any], target: Path) -> None:
+    """Write the checkpoint in the folder `source`, of a model with `config`, into the folder `target`."""
+    from .adopt import adopt as write
+
+    write(Path(task["source"]), task["config"], target)
+
+
 def golden(task: Mapping[str, Any], target: Path) -> None:
     """Write the golden results of the folder `checkpoint` for `prompts` and `steps`."""
     from safetensors.torch import save_file
@@ -47,7 +61,14 @@ def measure(task: Mapping[str, Any], target: Path) -> None:
     target.write_text(json.dumps(found, indent=1) + "\n")
 
 
-KINDS = {"make": make, "serve": serve, "golden": golden, "measure": measure}
+KINDS = {
+    "make": make,
+    "serve": serve,
+    "golden": golden,
+    "measure": measure,
+    "inspect": inspect,
+    "adopt": adopt,
+}
 
 
 def main(request: Path) -> None:

@@ -1,0 +1,141 @@
+"""A small checkpoint of the user's own, as a model to prove an engine with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dspatch import files, identify
+from dspatch.conformance.small import Case, rules
+from dspatch.errors import CheckpointError
+
+# What the model classes take where config.json says nothing, by the kind of router.
+ROUTERS = {
+    "deepseek_v2": {"topk_method": "greedy", "scoring_func": "softmax"},
+    "deepseek_v3": {"topk_method": "noaux_tc", "scoring_func": "sigmoid"},
+    "deepseek_v32": {"topk_method": "noaux_tc", "scoring_func": "sigmoid"},
+}
+DEFAULTS = {"n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.0, "norm_topk_prob": False}
+NEEDED = (
+    *("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_routed_experts"),
+    *("n_shared_experts", "num_experts_per_tok", "first_k_dense_replace", "num_hidden_layers"),
+    *("num_attention_heads", "hidden_size", "intermediate_size", "moe_intermediate_size"),
+    *("vocab_size", "rms_norm_eps", "max_position_embeddings"),
+)
+YARN = ("factor", "mscale", "mscale_all_dim", "original_max_position_embeddings")
+LENGTH = 512  # tokens that the prompts and their continuations need
+COPIES = 4  # of the weights in float32, over transformers, its control, the twin and the engine
+
+
+def case(folder: Path) -> Case:
+    """The checkpoint in a folder: config.json and safetensors, unquantised, small enough for here.
+
+    Raises `CheckpointError` that says what is missing, or what it is that cannot be proven.
+    """
+    config = _config(folder)
+    own = _facts(folder, config)
+    weights = tensors(folder)
+    _fits(folder, weights)
+    digest = [files.sha256(path) for path in (folder / "config.json", *weights)]
+    name = folder.resolve().name
+    return Case(name=name, variant=name, config=own, source=folder.resolve(), sources=tuple(digest))
+
+
+def tensors(folder: Path) -> list[Path]:
+    """The safetensors of a checkpoint; `CheckpointError` when there are none."""
+    found = sorted(folder.glob("*.safetensors"))
+    if not found:
+        raise CheckpointError(
+            f"{folder} has no safetensors.", next="name the folder that holds the weights"
+        )
+    return found
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    try:
+        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{folder} has no config.json that can be read.",
+            why=str(error),
+            next="name the folder of a checkpoint",
+        ) from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{folder}/config.json holds no object.")
+    return content
+
+
+def _facts(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the oracle must know, under published names, whoever wrote config.json."""
+    stated = {k: v for k, v in identify.read(config).items() if v != identify.ABSENT}
+    kinds = rules()["model-types"]
+    architecture = stated.get("architecture")
+    if architecture not in kinds:
+        raise _unproven(folder, f"its architecture is {architecture}", ", ".join(kinds))
+    if config.get("quantization_config"):
+        raise _unproven(folder, "it is quantised", "unquantised weights")
+    kind = kinds[architecture]
+    own = {**DEFAULTS, **ROUTERS[kind], **dict(rules()["constants"]), **_flat(stated)}
+    if missing := [key for key in NEEDED if own.get(key) is None]:
+        raise CheckpointError(
+            f"{folder}/config.json lacks {', '.join(missing)}.",
+            next="add what it lacks; the published config.json of the model has it",
+        )
+    if own["vocab_size"] < rules()["sizes"]["vocab_size"]:
+        raise _unproven(
+            folder, "its vocabulary is too small for the prompts", "512 tokens and more"
+        )
+    if own["max_position_embeddings"] < LENGTH:
+        raise _unproven(folder, "it has too few positions for the prompts", f"{LENGTH} and more")
+    rope = {key.removeprefix("rope."): v for key, v in stated.items() if key.startswith("rope.")}
+    return {
+        **own,
+        "q_lora_rank": own.get("q_lora_rank"),
+        "architectures": [architecture],
+        "model_type": kind,
+        "rope_theta": rope.get("theta", 10000.0),
+        "rope_scaling": _scaling(folder, rope),
+    }
+
+
+def _flat(stated: Mapping[str, Any]) -> dict[str, Any]:
+    dropped = ("architecture", "num_nextn_predict_layers")
+    return {k: v for k, v in stated.items() if "." not in k and k not in dropped and v is not None}
+
+
+def _scaling(folder: Path, rope: Mapping[str, Any]) -> dict[str, Any] | None:
+    if rope.get("type", "default") == "default":
+        return None
+    if rope["type"] != "yarn" or any(rope.get(key) is None for key in YARN):
+        raise _unproven(
+            folder, f"its RoPE is {rope}", f"plain RoPE, or YaRN with {', '.join(YARN)}"
+        )
+    return {"beta_fast": 32, "beta_slow": 1, **{k: v for k, v in rope.items() if k != "theta"}}
+
+
+def _fits(folder: Path, weights: list[Path]) -> None:
+    need = COPIES * 2 * sum(path.stat().st_size for path in weights)
+    have = _available()
+    if need > have:
+        raise CheckpointError(
+            f"{folder} is too large to be proven on this machine.",
+            why=f"up to {need / 1e9:.1f} GB are needed, {have / 1e9:.1f} GB are free",
+            next="cut the model down to a few layers and experts: every operation stays the same",
+        )
+
+
+def _available() -> int:
+    """Free memory in bytes, as the kernel estimates it."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    row = next(line for line in lines if line.startswith("MemAvailable:"))
+    return int(row.split()[1]) * 1024
+
+
+def _unproven(folder: Path, why: str, what: str) -> CheckpointError:
+    return CheckpointError(
+        f"{folder} is no checkpoint that can be proven.",
+        why=why,
+        next=f"what can be proven: {what}",
+    )
