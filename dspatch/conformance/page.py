@@ -143,6 +143,8 @@ def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _matrix(selftest: Selftest) -> dict[str, Any]:
+    from dspatch.conformance.selftest import RULES, passes, power
+
     checks = list(dict.fromkeys(r.check for one in selftest.planted for r in one.results))
     rows = []
     for one in selftest.planted:
@@ -158,10 +160,18 @@ def _matrix(selftest: Selftest) -> dict[str, Any]:
                     check: (status.get(check, ""), CAUGHT.get(status.get(check, ""), ""))
                     for check in checks
                 },
+                "rules": [passes(one, rule) for rule in RULES],
                 "at": one.found_at,
                 "misplaced": one.misplaced,
             }
         )
     outcomes = [row["outcome"] for row in rows]
     counts = {word: outcomes.count(word) for word in ("caught", "missed", "not-shown")}
-    return {"checks": checks, "rows": rows, "counts": counts}
+    told = [f"{name} {caught} of {of}" for name, (caught, of) in power(selftest).items()]
+    return {
+        "checks": checks,
+        "rules": list(RULES.values()),
+        "rows": rows,
+        "counts": counts,
+        "power": ", ".join(told),
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -26,8 +26,8 @@ def as_json(report: Report) -> str:
     return json.dumps(report.as_dict(), indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
-def as_markdown(report: Report) -> str:
-    """The report as a Markdown table under one line with the counts."""
+def as_markdown(report: Report, selftest: Selftest | None = None) -> str:
+    """The report as a Markdown table under one line with the counts; then diagnoses and faults."""
     lines = [f"# Conformance: {report.summary}", ""]
     lines += [f"* {key}: {value}" for key, value in report.facts.items()]
     lines += ["", _row(HEADERS), _row(["---"] * len(HEADERS))]
@@ -35,7 +35,28 @@ def as_markdown(report: Report) -> str:
     if report.diagnoses:
         told = [line for each in report.diagnoses for line in ("", *each.lines())]
         lines += ["", "## Where it diverges", "", "```text", *told[1:], "```"]
+    if selftest is not None:
+        lines += ["", "## Planted faults", "", *_matrix(selftest)]
     return "\n".join(lines) + "\n"
+
+
+def _matrix(selftest: Selftest) -> Iterator[str]:
+    """Fault × check, with other projects' rules on the same runs, and how many each caught."""
+    from dspatch.conformance.selftest import COLUMNS, RULES, passes, power
+
+    headers = ["fault", "model", *COLUMNS, *RULES.values(), "outcome", "found at"]
+    yield _row(headers)
+    yield _row(["---"] * len(headers))
+    marks = {"fail": "caught", "pass": "·", "not-shown": "–"}
+    for one in selftest.planted:
+        status = {result.check: marks[result.status] for result in one.results}
+        own = [status.get(check, "") for check in COLUMNS]
+        theirs = [passes(one, rule) for rule in RULES]
+        end = [f"{one.outcome} {one.refused}".strip(), one.found_at]
+        yield _row([one.fault.name, one.variant, *own, *theirs, *end])
+    told = (f"{name} {caught} of {of}" for name, (caught, of) in power(selftest).items())
+    yield ""
+    yield f"Caught, of the faults that were planted in a run: {', '.join(told)}."
 
 
 def as_junit(report: Report) -> str:
@@ -106,7 +127,7 @@ def write(
     from dspatch.conformance.page import as_html
 
     folder.mkdir(parents=True, exist_ok=True)
-    written = (as_json(report), as_markdown(report), as_junit(report))
+    written = (as_json(report), as_markdown(report, selftest), as_junit(report))
     texts = dict(zip(FILES, (*written, as_html(report, name, selftest)), strict=True))
     for file, text in texts.items():
         (folder / file).write_text(text, encoding="utf-8")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,18 +32,24 @@ RUN_CHECKS = {
     "again": ("prefix.hit",),
 }
 LOAD_CHECKS = ("weights.coverage", "weights.values")
+# Other projects' rules on the same runs, by the words for them.
+RULES = {"vllm": "vLLM's rule", "sglang": "SGLang's rule"}
 COLUMNS = (*(name for names in RUN_CHECKS.values() for name in names), *LOAD_CHECKS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planted:
-    """One fault in one model: what the checks said under it, or why it could not be planted."""
+    """One fault in one model: what the checks said under it, or why it could not be planted.
+
+    `rules` says of each rule of `RULES` whether it passes the same run; of no run, nothing.
+    """
 
     fault: Fault
     variant: str
     results: tuple[CheckResult, ...] = ()
     refused: str = ""
     diagnosis: Diagnosis | None = None
+    rules: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def found_at(self) -> str:
@@ -88,12 +94,14 @@ class Selftest:
                 "refused": one.refused,
                 "planted-at": list(one.fault.at),
                 "diagnosis": one.diagnosis.as_dict() if one.diagnosis else None,
+                "rules": dict(one.rules),
                 "checks": {result.check: result.status for result in one.results},
                 "measured": {result.check: result.measured for result in one.results},
             }
             for one in self.planted
         ]
-        return {"ok": self.ok, "clean": self.clean.as_dict(), "faults": rows}
+        caught = {name: list(counts) for name, counts in power(self).items()}
+        return {"ok": self.ok, "clean": self.clean.as_dict(), "faults": rows, "power": caught}
 
 
 def run(
@@ -154,7 +162,23 @@ def _row(fault: Fault, seen: Seen, found: tuple[CheckResult, ...], refused: str)
         results=found,
         refused=refused,
         diagnosis=diagnosis.diagnose(seen, found, causes.unasked),
+        rules=rules_of(seen, fault.run) if found and fault.kind == "hook" else {},
     )
+
+
+def rules_of(seen: Seen, run: str) -> dict[str, bool]:
+    """Whether each rule passes every prompt of a run."""
+    prompts: Mapping[str, Any] = getattr(seen, run)
+    judged = [measures["rules"] for measures in prompts.values()]
+    return {rule: all(one[rule] for one in judged) for rule in RULES if judged}
+
+
+def power(selftest: Selftest) -> dict[str, tuple[int, int]]:
+    """Of the faults that were planted in a run: how many our checks caught, and how many each rule."""
+    run = [one for one in selftest.planted if one.rules]
+    ours = sum(one.outcome == "caught" for one in run)
+    caught = {word: sum(not one.rules[rule] for one in run) for rule, word in RULES.items()}
+    return {name: (count, len(run)) for name, count in {"our checks": ours, **caught}.items()}
 
 
 def _only(seen: Seen, fault: Fault) -> Seen:
@@ -163,6 +187,11 @@ def _only(seen: Seen, fault: Fault) -> Seen:
     for key in ("missing", "extra", "unfilled", "differing"):
         weights[key] = [name for name in weights[key] if name in fault.tensors]
     return replace(seen, measures={**seen.measures, "weights": weights})
+
+
+def passes(one: Planted, rule: str) -> str:
+    """The mark of a rule on a fault: caught, passed, or not applied to a load without a run."""
+    return {True: "·", False: "caught", None: ""}[one.rules.get(rule)]
 
 
 def as_table(selftest: Selftest) -> Table:
@@ -184,6 +213,7 @@ def as_table(selftest: Selftest) -> Table:
         status = {result.check: marks[result.status] for result in one.results}
         named = {one.fault.caught_by: "bold"}
         cells = [Text(status.get(name, ""), style=named.get(name, "")) for name in COLUMNS]
+        cells += [Text(passes(one, rule)) for rule in RULES]
         style = {"caught": "green", "missed": "bold red", "not-shown": "yellow"}[one.outcome]
         outcome = Text(f"{one.outcome} {one.refused}".strip(), style=style)
         place = Text(one.found_at, style="bold red" if one.misplaced else "green")

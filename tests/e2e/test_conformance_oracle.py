@@ -122,6 +122,26 @@ assert found["misshapen"] == ["model.layers.0.input_layernorm.weight (7, not 256
 print("[]")
 """
 
+# The rules of other projects do what they are written to do, blind spots included.
+RULES = """
+from oracle_worker import rules
+first = torch.arange(10.0).repeat(3, 1)
+text = torch.tensor([9, 9, 9])
+def close(other): return rules.logprobs_close(text, torch.tensor(other), first, first)
+assert close([9, 9, 9]) and close([9, 5, 5]) and not close([9, 4, 9])
+assert close([9, 5, 0]), "it stops at the first difference"
+def near(second, other=text, length=5): return rules.values_near(text, other, first, second, length)
+bent = first.clone(); bent[0, 9] += 0.03
+assert near(first) and near(bent) and not near(first, torch.tensor([9, 9, 8]))
+bent[0, 9] += 0.2
+assert not near(bent)
+assert near(first.flip(-1)), "it compares values, whatever token they belong to"
+long = torch.cat((bent[:1], first))
+assert rules.values_near(text, text, torch.cat((first[:1], first)), long, 101), "long prompts are left out"
+assert not rules.values_near(text, text, torch.cat((first[:1], first)), long, 100)
+print("[]")
+"""
+
 METRICS = """
 x = torch.randn(5, 7)
 nan = torch.full_like(x, float("nan"))
@@ -171,6 +191,7 @@ def test_measures_say_what_they_should() -> None:
     golden = standing.golden([small.case("deepseek-v3")])[0]
     assert ask(standing, golden, METRICS, "short") == []
     assert ask(standing, golden, PLACES, "short") == []
+    assert ask(standing, golden, RULES, "short") == []
 
 
 def test_a_checkpoint_of_one_s_own_is_read_and_its_faults_are_named() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dspatch.conformance import causes, checks, faults, selftest, small
+from dspatch.conformance import causes, checks, faults, render, selftest, small
 from dspatch.conformance.diagnosis import Diagnosis
 from dspatch.conformance.report import CheckResult, Report, Status
 from dspatch.conformance.selftest import Planted, Selftest
@@ -110,3 +110,17 @@ def test_a_fault_that_could_not_be_planted_says_why() -> None:
 def test_the_matrix_has_a_row_a_fault() -> None:
     both = Selftest(clean=clean(), planted=(planted("fail"), planted("pass")))
     assert selftest.as_table(both).row_count == 2
+
+
+def test_what_other_rules_see_is_counted_beside_ours() -> None:
+    seen_by_one = replace(planted("fail"), rules={"vllm": True, "sglang": False})
+    loaded = replace(planted("fail"), rules={})
+    found = Selftest(clean=clean(), planted=(seen_by_one, loaded))
+    assert selftest.power(found) == {
+        "our checks": (1, 1),
+        "vLLM's rule": (0, 1),
+        "SGLang's rule": (1, 1),
+    }
+    text = render.as_markdown(found.clean, found)
+    assert "our checks 1 of 1, vLLM's rule 0 of 1, SGLang's rule 1 of 1" in text
+    assert selftest.passes(loaded, "vllm") == ""

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from . import metrics, placing
+from . import metrics, placing, rules
 
 Tensors = Mapping[str, Tensor]
 
@@ -47,6 +47,7 @@ def run(
         own = _below(found, f"{name}.")
         out[name] = measures = _prompt(expected[name], own)
         shared = measures["tokens"] + measures["agreed_steps"]
+        measures["rules"] = rules.judge(expected[name], own)
         measures["places"] = placing.compare(expected[name], own, shared, band, scale)
     return out
 
