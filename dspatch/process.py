@@ -47,12 +47,7 @@ def run(
     `ProcessTimeoutError` past `timeout`.
     """
     command = tuple(str(part) for part in argv)
-    if shutil.which(command[0]) is None:
-        raise ProcessError(
-            f"{command[0]} is not installed or not on PATH.",
-            why=f"It is needed for: {' '.join(command[:4])} …",
-            next=f"install {Path(command[0]).name} and run the command again",
-        )
+    _need(command)
     done = _run_logged(command, cwd, env, stdin, log, timeout)
     if check and done.returncode != 0:
         raise ProcessError(
@@ -63,15 +58,26 @@ def run(
     return done
 
 
+def _need(command: Sequence[str]) -> None:
+    if shutil.which(command[0]) is None:
+        raise ProcessError(
+            f"{command[0]} is not installed or not on PATH.",
+            why=f"It is needed for: {' '.join(command[:4])} …",
+            next=f"install {Path(command[0]).name} and run the command again",
+        )
+
+
 @contextmanager
 def background(
     argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process that runs beside this one until the end of the block, when its whole group is stopped.
 
-    Both its streams go to `log`. It is asked to stop first, and killed after ten seconds.
+    Both its streams go to `log`. It is asked to stop first, and killed after ten seconds. Raises
+    `ProcessError` when the program is missing.
     """
     command = [str(part) for part in argv]
+    _need(command)
     log.parent.mkdir(parents=True, exist_ok=True)
     with (
         log.open("wb") as stream,

@@ -6,11 +6,12 @@ from contextlib import closing
 
 import pytest
 
-from dspatch.conformance.api import checks, run
+from dspatch.conformance.api import checks, client, run
 from dspatch.conformance.api.checks import load
 from dspatch.conformance.api.server import Server
 from dspatch.conformance.api.wire import Wire
 from dspatch.conformance.report import Report
+from dspatch.paths import PACKAGE
 from tests.unit.apikit import CONTEXT, NAME, serving
 
 BY_ID = {check.id: check for check in checks.ALL}
@@ -84,8 +85,11 @@ def test_a_right_server_passes_every_check_within_its_requests() -> None:
             assert server.wire.count - before <= check.requests, check.id
 
 
-def test_every_check_has_a_fault_that_it_must_catch() -> None:
+def test_every_check_has_a_fault_that_it_must_catch_and_a_line_in_the_guide() -> None:
     assert set(FAULTS.values()) == {check.id for check in checks.ALL}
+    guide = (PACKAGE.parent / "docs" / "api-conformance.md").read_text()
+    named = {*FAULTS.values(), *client.NAMES}
+    assert [name for name in named if f"`{name}`" not in guide] == []
 
 
 @pytest.mark.parametrize(("fault", "name"), FAULTS.items())

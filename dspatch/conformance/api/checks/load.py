@@ -52,6 +52,8 @@ def abort(server: Server) -> Verdict:
     before = metrics.read(server.wire)
     if before is None or before.running is None:
         return not_shown("the server offers no /metrics with running requests")
+    if before.running:
+        return not_shown(f"{before.running:g} requests of others run, so nothing can be told")
     body = next((body for _, body in reversed(list(asked(server, max_tokens=LONG)))), None)
     if body is None:
         return not_shown("neither chats nor completions are offered")
