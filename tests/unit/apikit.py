@@ -385,7 +385,10 @@ class Handler(BaseHTTPRequestHandler):
             found = list(pieces(one, self.state))
             completion += sum(piece.token is not None for piece in found)
             choices.append(self._choice(number, body, one, found))
-        usage = self._usage(body, chat, completion)
+        usage: dict[str, Any] = {**self._usage(body, chat, completion)}
+        thought = sum(len(one.get("message", {}).get("reasoning_content") or "") for one in choices)
+        counted = 0 if self.state.fault == "thought-uncounted" else thought
+        usage["completion_tokens_details"] = {"reasoning_tokens": counted}
         kind = "chat.completion" if chat else "text_completion"
         value = {"id": "1", "object": kind, "model": NAME, "choices": choices, "usage": usage}
         self._json(200, value if self.state.fault == "no-created" else {**value, "created": 1})

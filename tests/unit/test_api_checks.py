@@ -35,6 +35,7 @@ FAULTS = {
     "total-off": "usage.adds",
     "no-usage": "usage.streamed",
     "usage-unasked": "usage.streamed",
+    "thought-uncounted": "usage.reasoning",
     "positive": "logprobs.sound",
     "not-among": "logprobs.sound",
     "sums-above": "logprobs.sound",

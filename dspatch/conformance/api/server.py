@@ -18,6 +18,9 @@ QUESTION = "Count from one to fifty in words, one after the other, and write not
 OPENING = "One, two, three, four, five, six, seven, eight, nine, ten, eleven"
 STRANGE = "Repeat these words exactly: naïve café, 7€, жук, 東京, 😀."
 
+# What switches the reasoning of DeepSeek-V3.1 and its kin on; other models pass over it.
+THINKING: dict[str, Any] = {"chat_template_kwargs": {"thinking": True, "enable_thinking": True}}
+
 
 class RefusedError(Exception):
     """The server answered with another status than 200."""

@@ -17,6 +17,7 @@ ALL = (
     Check(id="tokens.exact", look=limits.max_tokens, requests=12),
     Check(id="usage.adds", look=numbers.usage, requests=4),
     Check(id="usage.streamed", look=numbers.usage_streamed, requests=6),
+    Check(id="usage.reasoning", look=numbers.usage_reasoning, requests=2),
     Check(id="logprobs.sound", look=numbers.logprobs, requests=2),
     Check(id="logprobs.streamed", look=numbers.logprobs_streamed, requests=6),
     Check(id="stop.exact", look=limits.stops, requests=40),

@@ -8,7 +8,7 @@ from typing import Any
 
 from dspatch.conformance.api.checks.answers import asked
 from dspatch.conformance.api.said import Choice, Said, Token
-from dspatch.conformance.api.server import Server
+from dspatch.conformance.api.server import THINKING, Server
 from dspatch.conformance.api.verdict import Looked, Verdict
 
 PARTS = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -76,6 +76,25 @@ def _same_usage(whole: Said, streamed: Said) -> str:
     expected = {part: (whole.usage or {}).get(part) for part in PARTS}
     found = {part: streamed.usage.get(part) for part in PARTS}
     return "" if expected == found else f"usage is {found}, and {expected} for the whole answer"
+
+
+def usage_reasoning(server: Server) -> Verdict:
+    """Where usage tells reasoning_tokens, they are none without reasoning, and some with it."""
+    looked = Looked(what="answers with reasoning_tokens")
+    for name, body in asked(server, max_tokens=40):
+        if name == "chat":
+            for more in (THINKING, {}):
+                said = server.whole({**body, **more})
+                details = (said.usage or {}).get("completion_tokens_details") or {}
+                if (count := details.get("reasoning_tokens")) is not None:
+                    looked.at(_counted(count, said.only), "asked to think" if more else "plain")
+    return looked.verdict("" if looked.times else "usage tells no reasoning_tokens")
+
+
+def _counted(count: int, choice: Choice) -> str:
+    if bool(count) == bool(choice.reasoning):
+        return ""
+    return f"{count} are told for {len(choice.reasoning)} characters of reasoning"
 
 
 def _bodies(server: Server) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dspatch.conformance.api.checks.answers import asked
 from dspatch.conformance.api.said import Choice, Said
-from dspatch.conformance.api.server import STRANGE, Server
+from dspatch.conformance.api.server import STRANGE, THINKING, Server
 from dspatch.conformance.api.verdict import Looked, Verdict, not_shown
 
 TAGS = ("<think>", "</think>", "<｜tool▁", "<|tool", "｜>")
@@ -27,7 +27,6 @@ TOOLS = [
     }
 ]
 WEATHER = "What will the weather in Zürich be over the next three days? Use the tool."
-THINKING: dict[str, Any] = {"chat_template_kwargs": {"thinking": True, "enable_thinking": True}}
 TORN = "�"
 
 
