@@ -60,7 +60,7 @@ def _matrix(selftest: Selftest) -> Iterator[str]:
 
 
 def as_junit(report: Report) -> str:
-    """The report as JUnit XML, one suite a model; a check not shown counts as skipped."""
+    """The report as JUnit XML, one suite a model, its diagnosis as output; not shown is skipped."""
     root = ElementTree.Element("testsuites", name="dspatch conformance")
     for variant in report.variants:
         chosen = [result for result in report.results if result.variant == variant]
@@ -69,6 +69,11 @@ def as_junit(report: Report) -> str:
         suite.set("skipped", str(sum(result.status == "not-shown" for result in chosen)))
         for result in chosen:
             _junit_case(suite, result)
+        told = [
+            line for each in report.diagnoses if each.variant == variant for line in each.lines()
+        ]
+        if told:
+            ElementTree.SubElement(suite, "system-out").text = "\n".join(told)
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 

@@ -112,7 +112,7 @@ def _run(seen: Seen, run: str, band: float) -> Symptom | None:
         run=run,
         prompt=prompt,
         rows=_rows(entry, prompts[prompt]),
-        unobserved=tuple(_unobserved(prompts[prompt]["places"], name)),
+        unobserved=tuple(_unobserved(_places(prompts[prompt]), name)),
         **_values(entry),
     )
 
@@ -121,19 +121,25 @@ def _entries(
     measures: Mapping[str, Any], band: float, missed: float
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """What is outside the band on one prompt: operations, an indexer's choices, layers, logits."""
-    places = measures.get("places") or {"found": {}}
-    yield from ((name, entry) for name, entry in places["found"].items() if entry["off"])
+    found = _places(measures)["found"]
+    yield from ((name, entry) for name, entry in found.items() if entry["off"])
     for layer, worst, differing, rows in measures.get("choices", ()):
         if not worst <= missed:
             yield f"{layer}.indexer", {"relative": differing / max(rows, 1)}
     for name, value in measures.get("layers", ()):
-        if not value <= band:
-            own = "final_norm" if name == "final" else f"{name.removeprefix('layer.')}.layer"
+        own = "final_norm" if name == "final" else f"{name.removeprefix('layer.')}.layer"
+        # Counted over all positions, where the places above have some of them.
+        if not value <= band and not found.get(own, {}).get("off"):
             yield own, {"relative": value}
     logits = [v for key in ("prefill_rel", "decode_rel") if (v := measures.get(key)) is not None]
     # A text that goes another way is measured up to there, so that its logits still compare.
-    if not all(value <= band for value in logits):
+    if not all(value <= band for value in logits) and not found.get("head", {}).get("off"):
         yield "head", {"relative": max(logits)}
+
+
+def _places(measures: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was compared operation by operation; nothing, for measures that nobody compared so."""
+    return measures.get("places") or {"rows": [], "found": {}, "unobserved": []}
 
 
 def _values(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +151,7 @@ def _values(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rows(entry: Mapping[str, Any], measures: Mapping[str, Any]) -> str:
     """Which positions are wrong, as far as they were kept; empty where nobody counted."""
-    off, kept = entry.get("off", ()), measures.get("places", {}).get("rows", ())
+    off, kept = entry.get("off", ()), _places(measures)["rows"]
     if not off:
         return ""
     length, chunk = measures["tokens"], next(iter(measures["forwards"]), 0)

@@ -84,6 +84,14 @@ other = router.clone(); other[1] = torch.tensor([0.1, 0, 0.3])
 chosen = compare(**{"place.1.router": other})["found"]
 assert chosen["1.router_choice"]["off"] == [1] and chosen["1.router_choice"]["got"] == ["0", "2"]
 assert not chosen["1.router_weight"]["off"]
+# Layers and logits come without looking inside; logits of a cached prompt begin late.
+expected |= {"ids": torch.arange(8), "layer.0": torch.randn(8, 4), "logits": torch.randn(8, 6)}
+late = expected["logits"][4:7].clone(); late[1] += 1
+shown = {"layer.0": expected["layer.0"][:7] * 2, "logits": late}
+found = placing.compare(expected, shown, 9, 1e-8, 1)["found"]
+assert found["0.layer"]["off"] == [0, 1, 5] and abs(found["0.layer"]["factor"] - 2) < 1e-9, found
+assert found["head"]["off"] == [5] and found["head"]["position"] == 5, found
+assert not placing.compare(expected, {"logits": late}, 5, 1e-8, 1)["found"]
 x = torch.randn(4, 9); counts = metrics.histogram(x, x)
 assert counts[0] == 36 and sum(counts) == 36 and sum(metrics.histogram(x * 2, x)[12:]) > 0
 print("[]")

@@ -99,6 +99,17 @@ def test_logits_alone_are_the_head() -> None:
     assert place(of(long=measured({}, decode_rel=float("nan")))) == "head"
 
 
+def test_a_layer_that_is_right_where_it_was_kept_may_be_wrong_elsewhere() -> None:
+    kept = {**measured({})["places"]["found"], "1.layer": entry(), "head": entry()}
+    layers = [["layer.0", 1e-13], ["layer.1", 0.2]]
+    one = prompt(places={"rows": KEPT, "found": kept, "unobserved": []}, layers=layers)
+    assert place(of(long=one)) == "1.layer"
+    shown = {**kept, "1.layer": entry([3])}
+    found = symptom.find(of(long={**one, "places": {**one["places"], "found": shown}}), BAND)
+    assert found is not None
+    assert (found.place, found.expected) == ("1.layer", ("1", "2"))
+
+
 ROWS = {
     "every": KEPT,
     "not-first": KEPT[1:],

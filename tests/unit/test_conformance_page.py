@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspatch.conformance import causes, charts, faults, page
+from dspatch.conformance import causes, charts, faults, page, render
 from dspatch.conformance.diagnosis import Diagnosis
 from dspatch.conformance.report import CheckResult, Curves, Report
 from dspatch.conformance.selftest import Planted, Selftest
@@ -108,6 +110,17 @@ def test_every_result_diagnosis_and_fault_is_shown() -> None:
     ):  # fmt: skip
         assert words in text, words
     assert "Planted faults" not in read(page.as_html(report(), "an engine")).text
+
+
+def test_the_other_forms_hold_the_diagnosis_too() -> None:
+    one = report()
+    assert "layer 1, rope" in render.as_markdown(one)
+    suite = ElementTree.fromstring(render.as_junit(one)).find("testsuite")
+    assert suite is not None
+    assert "expected 1.5" in (suite.findtext("system-out") or "")
+    read_back = json.loads(render.as_json(one), parse_constant=pytest.fail)
+    assert read_back["diagnoses"][0]["symptom"]["place"] == "1.rope"
+    assert read_back["curves"][0]["depths"][-1] == ["logits", "inf"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -24,8 +24,9 @@ def compare(
     router's weights already.
     """
     names = [name for name in expected if name.startswith("place.")]
+    whole = dict(_whole(expected, found, tokens, band))
     if "seen" not in found:
-        return {"rows": [], "found": {}, "unobserved": [_own(name) for name in names]}
+        return {"rows": [], "found": whole, "unobserved": [_own(name) for name in names]}
     positions = expected["rows"]
     kept = found["seen"].bool() & (positions < tokens)
     out: dict[str, Any] = {"rows": positions[kept].tolist(), "found": {}, "unobserved": []}
@@ -38,7 +39,27 @@ def compare(
             out["found"] |= _router(_own(name), *pair, positions[kept], band, scale)
         else:
             out["found"][_own(name)] = _place(*pair, positions[kept], band)
+    out["found"] |= whole
     return out
+
+
+def _whole(
+    expected: Tensors, found: Tensors, tokens: int, band: float
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What the engine shows without being looked into: what each layer adds up to, and the logits."""
+    layers = {
+        name: f"{name.removeprefix('layer.')}.layer" for name in found if name.startswith("layer.")
+    }
+    for name, own in {**layers, "logits": "head"}.items():
+        if name not in found or found[name].shape[-1] != expected[name].shape[-1]:
+            continue
+        # Logits of a prompt from the cache begin late; nobody reads the last token.
+        first = len(expected["ids"]) - 1 - len(found[name]) if name == "logits" else 0
+        rows = expected["rows"]
+        kept = rows[(rows >= first) & (rows < min(tokens, first + len(found[name])))]
+        pair = expected[name][kept].double(), found[name][kept - first].double()
+        if len(kept):
+            yield own, _place(*pair, kept, band)
 
 
 def _own(name: str) -> str:
