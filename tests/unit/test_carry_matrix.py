@@ -294,6 +294,9 @@ def test_what_a_key_depends_on(series):
     second = keys()
     assert second["cpu-mla"] == first["cpu-mla"]
     assert second["engine"] != first["engine"]
+    (folder / "engine" / usesfile.NAME).write_text("written-for = 'v1.1'\n")
+    assert keys()["engine"] != second["engine"], "recorded anew"
+    (folder / "engine" / usesfile.NAME).write_text("written-for = 'v1.0'\n")
     traits = folder / "traits.toml"
     traits.write_text(traits.read_text().replace("not supported on CPU", "no"))
     third = keys()

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dspatch import diffs, traits
+from dspatch import diffs, files, traits
 from dspatch.apply import CODE
 from dspatch.carry.uses import usesfile
 from dspatch.series import digest_of
@@ -91,7 +91,8 @@ class Keys:
         inputs = [
             patch.name,
             self._series.patch_digest(patch),
-            digest_of([uses]) if uses.exists() else "",
+            # By its own bytes: the digest of a patch leaves out what is generated.
+            files.sha256(uses) if uses.exists() else "",
             asked,
             patch.name in self._series.left_out,
         ]
