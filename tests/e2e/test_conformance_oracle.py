@@ -14,6 +14,7 @@ from dspatch.conformance.oracle import Golden, Oracle
 pytestmark = pytest.mark.e2e
 
 MODELS = ("deepseek-v2-lite", "deepseek-v2", "deepseek-v3")
+SPARSE = "deepseek-v3.2"
 
 HEAD = """
 import json, pathlib, sys, torch
@@ -31,7 +32,8 @@ def difference(config=config, weights=weights):
 # Each weight alone is replaced by what an engine would have without it: ones in a norm, else zeros.
 TENSORS = """
 blind = []
-for name, value in weights.items():
+asked = [name for name in weights if ".indexer." in name] or list(weights)
+for name, value in ((name, weights[name]) for name in asked):
     left = torch.ones_like(value) if name.endswith("norm.weight") else torch.zeros_like(value)
     if not difference(weights={**weights, name: left}) > 1e-8:
         blind.append(name)
@@ -49,6 +51,9 @@ faults["renormalised"] = {**config, "norm_topk_prob": not config["norm_topk_prob
 faults["one expert fewer"] = {**config, "num_experts_per_tok": 3}
 if config["n_group"] > 1:
     faults["groups ignored"] = {**config, "topk_group": config["n_group"]}
+if "index_topk" in config:
+    faults["one key fewer"] = {**config, "index_topk": config["index_topk"] - 1}
+    faults["no choice of keys"] = {**config, "index_topk": len(ids)}
 print(json.dumps({name: difference(config=wrong) for name, wrong in faults.items()}))
 """
 
@@ -165,6 +170,14 @@ routes = torch.tensor([[0, 1], [2, 3]])
 assert metrics.routes_differing(routes, routes) == 0
 assert metrics.routes_differing(torch.tensor([[0, 1], [2, 4]]), routes) == 1
 assert metrics.routes_differing(routes[:1], routes) == 2
+inf = float("inf")
+scores = torch.tensor([[1.0, -inf, -inf], [1.0, 2.0, -inf], [3.0, 2.5, 1.0]])
+def missed(*rows):
+    return metrics.choices_missed(torch.tensor(rows), scores).tolist()
+assert missed([-1, 0], [0, 1], [1, 0]) == [0, 0, 0]
+assert missed([-1, 0], [0, 1], [0, 2]) == [0, 0, 1.5], "the second best was left for the worst"
+assert missed([0, 1], [0, 0], [-1, 0]) == [inf, inf, inf], "a later key, one twice, one too few"
+assert missed([-1, 0], [0, 1]) == [inf, inf, inf], "a row is missing"
 print("[]")
 """
 
@@ -176,14 +189,15 @@ def ask(standing: Oracle, golden: Golden, body: str, prompt: str) -> object:
     return json.loads(process.run(script, env=oracle.variables()).stdout)
 
 
-@pytest.mark.parametrize("name", MODELS)
+# Of the sparse model only what the others have not: its indexer's.
+@pytest.mark.parametrize("name", [*MODELS, SPARSE])
 def test_every_tensor_matters(name: str) -> None:
     standing = oracle.ensure()
     golden = standing.golden([small.case(name)])[0]
     assert ask(standing, golden, TENSORS, "odd") == []
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, SPARSE])
 def test_the_oracle_would_be_seen_to_be_wrong(name: str) -> None:
     standing = oracle.ensure()
     golden = standing.golden([small.case(name)])[0]
