@@ -65,6 +65,9 @@ def _expert(number: int, part: str) -> str:
     return f"{LAYER}.mlp.experts.{number}.{part}_proj.weight"
 
 
+# Where a lost cache shows first: the indexer, if there is one, has its keys there too.
+LOST = "0.attention 0.indexer"
+
 FAULTS: tuple[Fault, ...] = (
     _hook("unloaded-norm", "golden.fp32", "1.q_a_norm 1.kv_a_norm"),
     _hook("missing-shared-expert", "golden.fp32", "2.shared_expert"),
@@ -80,9 +83,9 @@ FAULTS: tuple[Fault, ...] = (
     _hook("choices-one-short", "indexer.choices", "0.indexer", "indexer"),
     _hook("choices-not-causal", "indexer.choices", "0.indexer", "indexer"),
     _hook("indexer-cache-stale", "indexer.choices", "0.indexer", "indexer"),
-    _hook("cache-lost-before-decode", "decode.paged", "0.attention"),
-    _hook("cache-lost-between-chunks", "prefill.chunked", "0.attention"),
-    replace(_hook("cached-prefix-lost", "prefix.hit", "0.attention"), run="again"),
+    _hook("cache-lost-before-decode", "decode.paged", LOST),
+    _hook("cache-lost-between-chunks", "prefill.chunked", LOST),
+    replace(_hook("cached-prefix-lost", "prefix.hit", LOST), run="again"),
     replace(_hook("batch-rows-swapped", "batch.mixed", "final_norm"), run="together"),
     _load(
         "norm-not-loaded",

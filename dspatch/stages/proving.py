@@ -97,10 +97,12 @@ def check(done: Proven) -> None:
     """Raise `ConformanceError` when a check failed, or a planted fault was missed."""
     if done.selftest is not None and not done.selftest.ok:
         missed = [
-            f"{p.variant}: {p.fault.name}" for p in done.selftest.planted if p.outcome == "missed"
+            f"{p.variant}: {p.fault.name}" + (f" found at {p.found_at}" if p.misplaced else "")
+            for p in done.selftest.planted
+            if p.outcome == "missed" or p.misplaced
         ]
         raise ConformanceError(
-            f"the suite's self-test failed: {len(missed)} planted faults were missed.",
+            f"the suite's self-test failed: {len(missed)} planted faults were missed or misplaced.",
             why="; ".join(missed) or "the clean run failed",
             next=f"read {done.files[1]}",
         )
