@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from dspatch import tomlfile, traits
-from dspatch.audit import conditions, confirmed, question
+from dspatch.audit import conditions, confirmed, question, signature
 from dspatch.audit.confirmed import Confirmed, Unshown
+from dspatch.audit.signature import Signature
 from dspatch.errors import PatchFormatError
 from dspatch.paths import PACKAGE
 from dspatch.tomlfile import TomlFile
@@ -24,7 +25,7 @@ _CONDITIONS = ("families", "variants", "facts", "targets", "cards", "options")
 _KEYS = {
     *("id", "title", "severity", "what", "fix", "workaround", "references", "bug-cases"),
     *("established", "date", "applies", "probe", "decides", "tested", "blocks"),
-    *("confirmed", "unshown"),
+    *("confirmed", "unshown", "signature"),
 }
 
 
@@ -53,7 +54,7 @@ class Tested:
 class Finding:
     """What a source may have wrong. Where `decides` does not hold, its probe decides nothing.
 
-    One that `blocks` keeps a model from being served at all.
+    One that `blocks` keeps a model from being served at all. `signatures` are how it shows in a log.
     """
 
     id: str
@@ -74,6 +75,7 @@ class Finding:
     confirmed: tuple[Confirmed, ...] = field(default=(), repr=False)
     unshown: tuple[Unshown, ...] = field(default=(), repr=False)
     blocks: bool = False
+    signatures: tuple[Signature, ...] = field(default=(), repr=False)
 
 
 def engines() -> tuple[str, ...]:
@@ -116,6 +118,7 @@ def load(path: Path, engine: str, known: Mapping[str, traits.Trait]) -> Finding:
         confirmed=confirmed.confirmed(source),
         unshown=confirmed.unshown(source),
         blocks=source.get(data, "blocks", bool, default=False),
+        signatures=signature.signatures(source),
     )
 
 

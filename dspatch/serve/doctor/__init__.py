@@ -1,0 +1,1 @@
+"""From a log, and the machine's facts, to causes: read, match, rank, and what helps."""

@@ -1,0 +1,166 @@
+"""What a Python has installed, as far as it decides whether an engine starts; nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+import email
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+from elftools.elf.hash import ELFHashSection, GNUHashSection
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from dspatch.audit import environment
+from dspatch.errors import DspatchError, WheelError
+from dspatch.wheel.pedigree import read_pedigree
+from dspatch.wheel.plan import SBOM_NAME
+
+BESIDE = (
+    *("torch", "transformers", "triton", "flashinfer-python", "flash-attn", "xformers"),
+    *("numpy", "ray", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "deep-gemm", "tokenizers"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """An engine in a Python, and what it meets there.
+
+    `torch_wanted` is what the engine's metadata asks for; `patches` those that dspatch built in;
+    `abi` whether torch uses C++11 strings, `None` where its files do not say.
+    """
+
+    python: Path
+    engine: str
+    project: str
+    version: str
+    root: Path
+    versions: dict[str, str] = field(default_factory=dict)
+    torch_wanted: str = ""
+    torch_cuda: str | None = None
+    abi: bool | None = None
+    patches: tuple[str, ...] = ()
+
+    @property
+    def torch(self) -> str | None:
+        """The version of the installed torch."""
+        return self.versions.get("torch")
+
+    @property
+    def torch_fits(self) -> bool:
+        """Whether the installed torch is one that the engine asks for; its local part does not count."""
+        try:
+            wanted = Requirement(f"torch{self.torch_wanted}").specifier
+            return self.torch is not None and Version(self.torch).public in wanted
+        except (InvalidRequirement, InvalidVersion):
+            return True
+
+    def exporting(self, symbol: str) -> str:
+        """The library of torch that has a symbol; empty when none has."""
+        libraries = sorted((self.root / "torch" / "lib").glob("lib*.so*"))
+        return next((each.name for each in libraries if _exports(each, symbol)), "")
+
+
+def look(given: str, engine: str | None) -> Environment:
+    """What a Python, or the Python of a virtual environment's folder, has installed.
+
+    Raises `EngineEnvironmentError` when there is no such Python, or none of the engines in it.
+    """
+    found, python = environment.located(given, engine)
+    versions = environment.versions(python, BESIDE)
+    info = _dist_info(found.root, found.project, found.version)
+    return Environment(
+        python=python,
+        engine=found.engine,
+        project=found.project,
+        version=found.version,
+        root=found.root,
+        versions=versions,
+        torch_wanted=_wanted(info),
+        torch_cuda=_assigned(found.root / "torch" / "version.py", "cuda"),
+        abi=_abi(found.root),
+        patches=_patches(info),
+    )
+
+
+def _dist_info(root: Path, project: str, version: str) -> Path | None:
+    """The `.dist-info` folder of an installation."""
+    for place in root.glob("*.dist-info"):
+        name, _, of = place.name.removesuffix(".dist-info").partition("-")
+        if canonicalize_name(name) == canonicalize_name(project) and of == version:
+            return place
+    return None
+
+
+def _wanted(info: Path | None) -> str:
+    """The specifier of torch in an engine's metadata; empty when it asks for none."""
+    if info is None or not (info / "METADATA").is_file():
+        return ""
+    head = email.message_from_string((info / "METADATA").read_text(encoding="utf-8", errors="replace"))
+    return next(_torch(head.get_all("Requires-Dist") or ()), "")
+
+
+def _torch(rows: Iterable[str]) -> Iterable[str]:
+    for row in rows:
+        try:
+            wanted = Requirement(row)
+        except InvalidRequirement:
+            continue
+        if wanted.name == "torch" and (wanted.marker is None or wanted.marker.evaluate()):
+            yield str(wanted.specifier)
+
+
+def _patches(info: Path | None) -> tuple[str, ...]:
+    """The patches that a wheel's own bill of materials names; none when dspatch did not build it."""
+    if info is None or not (info / SBOM_NAME).is_file():
+        return ()
+    try:
+        stated = read_pedigree((info / SBOM_NAME).read_bytes())
+    except (WheelError, OSError):
+        return ()
+    return tuple(each.name for each in stated.patches)
+
+
+def _assigned(path: Path, name: str) -> str | None:
+    """The string that a module assigns to a name, read from its source."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return None
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = getattr(node, "value", None)
+        if any(isinstance(each, ast.Name) and each.id == name for each in targets):
+            return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
+    return None
+
+
+def _abi(root: Path) -> bool | None:
+    """Whether torch was built with C++11 strings, as its own build files tell others to be."""
+    path = root / "torch" / "share" / "cmake" / "Torch" / "TorchConfig.cmake"
+    try:
+        found = re.search(r"_GLIBCXX_USE_CXX11_ABI=([01])", path.read_text(errors="replace"))
+    except OSError:
+        return None
+    return found[1] == "1" if found else None
+
+
+def _exports(library: Path, symbol: str) -> bool:
+    """Whether a shared object defines a dynamic symbol; asked through its hash table."""
+    try:
+        with library.open("rb") as stream:
+            elf = ELFFile(stream)
+            for section in elf.iter_sections():
+                if isinstance(section, GNUHashSection | ELFHashSection):
+                    return section.get_symbol(symbol) is not None
+    except (OSError, DspatchError, ValueError, KeyError):
+        return False
+    except Exception as error:  # pyelftools raises many kinds on files that are no ELF
+        if type(error).__module__.startswith("elftools"):
+            return False
+        raise
+    return False
