@@ -11,6 +11,7 @@ import click
 from dspatch import __version__, options
 from dspatch.commands import audit as _audit
 from dspatch.commands import conformance as _conformance
+from dspatch.commands import doctor as _doctor
 from dspatch.commands import edit as _edit
 from dspatch.commands import exchange as _exchange
 from dspatch.commands import groups, words
@@ -25,6 +26,7 @@ from dspatch.console import Console
 from dspatch.errors import (
     AuditError,
     ConformanceError,
+    DoctorError,
     DspatchError,
     PatchLintError,
     ServeFlagsError,
@@ -179,7 +181,7 @@ def status(as_json: bool, **given: Any) -> None:
 
 
 # Importing these modules registers their commands on the groups.
-_REGISTERED = (_edit, _exchange, _inspect, _lint, _matrix, _pin, _rebase, _serve, _wheel)
+_REGISTERED = (_doctor, _edit, _exchange, _inspect, _lint, _matrix, _pin, _rebase, _serve, _wheel)
 for group in (groups.pin, groups.patch, groups.serve, groups.wheel):
     cli.add_command(group)
 cli.add_command(_audit.audit)
@@ -214,7 +216,7 @@ def main(argv: list[str] | None = None) -> None:
             raise
         # A failed report has been printed as the result; one object is all that stdout gets.
         if "--json" in arguments and not isinstance(
-            error, ConformanceError | PatchLintError | AuditError | ServeFlagsError
+            error, ConformanceError | PatchLintError | AuditError | ServeFlagsError | DoctorError
         ):
             click.echo(json.dumps(error.as_dict(), indent=2))
         else:

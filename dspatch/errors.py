@@ -311,6 +311,30 @@ class ServeWordsError(DspatchError):
     exit_code = 67
 
 
+class LogError(DspatchError):
+    """A log is not there, or is none."""
+
+    exit_code = 63
+
+
+class EmptyLogError(LogError):
+    """A log has nothing in it."""
+
+    exit_code = 64
+
+
+class DoctorError(DspatchError):
+    """A log, or the machine, shows causes of a failure."""
+
+    exit_code = 68
+
+
+class UnknownCauseError(DoctorError):
+    """A log shows a failure whose cause is none that is known."""
+
+    exit_code = 69
+
+
 class ProcessError(DspatchError):
     """A command failed."""
 

@@ -91,6 +91,14 @@ def find(python: Path, engine: str | None) -> Installed:
     )
 
 
+def distributions(python: Path, projects: Sequence[str]) -> dict[str, tuple[str, Path]]:
+    """The version and the place of those projects that a Python has; the first on its path counts."""
+    found: dict[str, tuple[str, Path]] = {}
+    for project, version, root, _ in _ask(python, projects):
+        found.setdefault(str(project), (str(version), Path(root)))
+    return found
+
+
 def _ask(python: Path, projects: Sequence[str]) -> list[list[Any]]:
     try:
         done = process.run(

@@ -22,4 +22,4 @@ def wheel() -> None:
 
 @click.group()
 def serve() -> None:
-    """What serves: its options, variables and metrics."""
+    """What serves: its options, variables and metrics, its logs and its machine."""

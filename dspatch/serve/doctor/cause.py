@@ -20,7 +20,7 @@ from dspatch.serve.doctor.checks import CHECKS
 from dspatch.tomlfile import TomlFile
 
 FOLDER = PACKAGE / "serve" / "causes"
-Part = Literal["cause", "symptom"]
+Part = Literal["cause", "general", "symptom"]
 _KEYS = (
     *("id", "title", "what", "engines", "part", "fix", "confirm", "references", "check", "date"),
     signature.TABLE,
@@ -29,8 +29,9 @@ _KEYS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """A cause and its signatures; `engines` empty means any. A `symptom` follows from other causes.
+    """A cause and its signatures; `engines` empty means any.
 
+    A `symptom` follows from other causes; a `general` one gives way to any other on its line.
     `fix` and `confirm` may hold `{name}`, the named group of a signature that matched. `check` names
     the question to the machine that confirms it. `finding` is set where it is one of an engine.
     """

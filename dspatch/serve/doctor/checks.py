@@ -70,7 +70,9 @@ def _shm(groups: Mapping[str, str], facts: Facts) -> Answer:
 def _nvcc(groups: Mapping[str, str], facts: Facts) -> Answer:
     if facts.nvcc:
         return Answer(holds=None, text=f"nvcc is here: {facts.nvcc}")
-    return Answer(holds=True, text="there is no nvcc on PATH, in CUDA_HOME or in /usr/local/cuda here")
+    return Answer(
+        holds=True, text="there is no nvcc on PATH, in CUDA_HOME or in /usr/local/cuda here"
+    )
 
 
 def _torch(groups: Mapping[str, str], facts: Facts) -> Answer:

@@ -76,7 +76,8 @@ def _gpus() -> tuple[tuple[Gpu, ...], str | None]:
     """The GPUs and the driver's version, as nvidia-smi tells them."""
     try:
         done = process.run(
-            ["nvidia-smi", f"--query-gpu={','.join(_ASK)}", "--format=csv,noheader,nounits"], timeout=TIMEOUT
+            ["nvidia-smi", f"--query-gpu={','.join(_ASK)}", "--format=csv,noheader,nounits"],
+            timeout=TIMEOUT,
         )
     except DspatchError:
         return (), None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import email
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,8 +30,9 @@ BESIDE = (
 class Environment:
     """An engine in a Python, and what it meets there.
 
-    `torch_wanted` is what the engine's metadata asks for; `patches` those that dspatch built in;
-    `abi` whether torch uses C++11 strings, `None` where its files do not say.
+    `torch_wanted` is what the engine's metadata asks for, `torch_root` the folder that holds torch's
+    package; `patches` are those that dspatch built in; `abi` says whether torch uses C++11 strings,
+    `None` where its files do not say.
     """
 
     python: Path
@@ -39,6 +40,7 @@ class Environment:
     project: str
     version: str
     root: Path
+    torch_root: Path | None = None
     versions: dict[str, str] = field(default_factory=dict)
     torch_wanted: str = ""
     torch_cuda: str | None = None
@@ -61,7 +63,9 @@ class Environment:
 
     def exporting(self, symbol: str) -> str:
         """The library of torch that has a symbol; empty when none has."""
-        libraries = sorted((self.root / "torch" / "lib").glob("lib*.so*"))
+        if self.torch_root is None:
+            return ""
+        libraries = sorted((self.torch_root / "torch" / "lib").glob("lib*.so*"))
         return next((each.name for each in libraries if _exports(each, symbol)), "")
 
 
@@ -70,8 +74,10 @@ def look(given: str, engine: str | None) -> Environment:
 
     Raises `EngineEnvironmentError` when there is no such Python, or none of the engines in it.
     """
-    found, python = environment.located(given, engine)
-    versions = environment.versions(python, BESIDE)
+    python = environment.interpreter(given)
+    found = environment.find(python, engine)
+    beside = environment.distributions(python, BESIDE)
+    torch = beside["torch"][1] if "torch" in beside else None
     info = _dist_info(found.root, found.project, found.version)
     return Environment(
         python=python,
@@ -79,10 +85,11 @@ def look(given: str, engine: str | None) -> Environment:
         project=found.project,
         version=found.version,
         root=found.root,
-        versions=versions,
+        torch_root=torch,
+        versions={name: version for name, (version, _) in beside.items()},
         torch_wanted=_wanted(info),
-        torch_cuda=_assigned(found.root / "torch" / "version.py", "cuda"),
-        abi=_abi(found.root),
+        torch_cuda=_assigned(torch / "torch" / "version.py", "cuda") if torch else None,
+        abi=_abi(torch) if torch else None,
         patches=_patches(info),
     )
 
@@ -100,11 +107,13 @@ def _wanted(info: Path | None) -> str:
     """The specifier of torch in an engine's metadata; empty when it asks for none."""
     if info is None or not (info / "METADATA").is_file():
         return ""
-    head = email.message_from_string((info / "METADATA").read_text(encoding="utf-8", errors="replace"))
+    head = email.message_from_string(
+        (info / "METADATA").read_text(encoding="utf-8", errors="replace")
+    )
     return next(_torch(head.get_all("Requires-Dist") or ()), "")
 
 
-def _torch(rows: Iterable[str]) -> Iterable[str]:
+def _torch(rows: Iterable[str]) -> Iterator[str]:
     for row in rows:
         try:
             wanted = Requirement(row)
@@ -135,7 +144,11 @@ def _assigned(path: Path, name: str) -> str | None:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         value = getattr(node, "value", None)
         if any(isinstance(each, ast.Name) and each.id == name for each in targets):
-            return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
+            return (
+                value.value
+                if isinstance(value, ast.Constant) and isinstance(value.value, str)
+                else None
+            )
     return None
 
 

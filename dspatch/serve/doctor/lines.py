@@ -39,25 +39,25 @@ class Block:
 
 @dataclass(kw_only=True)
 class Log:
-    """An open log: its name, and what came to light while it was read."""
+    """An open log: its name, and what came to light while it was read: lines, bytes, why it was cut."""
 
     name: str
     stream: IO[bytes]
     lines: int = 0
-    bytes: int = 0
+    size: int = 0
     cut: str = ""
 
     def blocks(self) -> Iterator[Block]:
         """The log from its beginning; raises `EmptyLogError` when there is nothing in it."""
         number = 1
         for data in self._read():
-            if not self.bytes:
+            if not self.size:
                 data = data.removeprefix(b"\xef\xbb\xbf")
-            self.bytes += len(data)
+            self.size += len(data)
             yield Block(data=_COLOUR.sub(b"", data) if b"\x1b" in data else data, first=number)
             number += data.count(b"\n")
             self.lines = number - data.endswith(b"\n")
-        if not self.bytes:
+        if not self.size:
             raise EmptyLogError(
                 f"{self.name} is empty.",
                 why="an engine prints its log on stderr: `vllm serve … > server.log` keeps the rest only",
@@ -105,22 +105,23 @@ def opened(given: str) -> Iterator[Log]:
         with path.open("rb") as plain:
             head = plain.read(6)
         if head.startswith(_ZSTD):
-            raise LogError(f"{path} is packed by zstd.", next=f"zstd -dc {path} | dspatch serve doctor -")
+            raise LogError(
+                f"{path} is packed by zstd.", next=f"zstd -dc {path} | dspatch serve doctor -"
+            )
         opener = next((each for magic, each in _PACKED.items() if head.startswith(magic)), open)
         with opener(path, "rb") as stream:  # type: ignore[operator]
             yield Log(name=str(path), stream=stream)
     except FileNotFoundError:
         raise LogError(
-            f"There is no log at {path}.", next="name a file, or `-` for stdin; without one the machine is looked at"
+            f"There is no log at {path}.",
+            next="name a file, or `-` for stdin; without one the machine is looked at",
         ) from None
     except OSError as error:
         raise LogError(f"{path} cannot be read.", why=str(error)) from None
 
 
 def _folder(path: Path) -> LogError:
-    return LogError(
-        f"{path} is a folder, not a log.", next=f"name one of its files: ls {path}"
-    )
+    return LogError(f"{path} is a folder, not a log.", next=f"name one of its files: ls {path}")
 
 
 def parts(line: bytes, around: int = 0) -> list[str]:

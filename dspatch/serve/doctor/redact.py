@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 
 HIDDEN = "[hidden]"
-_NAMES = r"(?:api[-_ ]?keys?|auth[-_ ]?token|access[-_ ]?token|hf[-_]?token|hub[-_]token|hugging[-_]?face[-_]hub[-_]token|token|secret(?:[-_]?(?:access[-_])?key)?|password|passwd|credentials?)"
+_NAMES = (
+    r"(?:api[-_ ]?keys?|(?:auth|access|hf|hub|hugging[-_]?face[-_]hub)[-_]?token|token"
+    r"|secret(?:[-_]?(?:access[-_])?key)?|password|passwd|credentials?)"
+)
 _RULES = (
     # What gives itself away by its form.
     re.compile(r"\b(?:hf|api_org)_[A-Za-z0-9]{6,200}"),

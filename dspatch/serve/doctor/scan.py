@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -56,7 +56,7 @@ class Scan(Generic[Key]):
         """Read a log to its end; raises `LogError`, `EmptyLogError`."""
         for block in log.blocks():
             self.block(block)
-            progress(log.bytes)
+            progress(log.size)
 
     def block(self, block: Block) -> None:
         """Search one block of whole lines."""
@@ -90,7 +90,9 @@ class Scan(Generic[Key]):
                 needles.setdefault(each.needle, []).append(index)
         return needles
 
-    def _line(self, key: int, line: bytes, around: int, number: int, data: bytes, start: int) -> None:
+    def _line(
+        self, key: int, line: bytes, around: int, number: int, data: bytes, start: int
+    ) -> None:
         if self._found.get(key, 0) >= ENOUGH:
             return
         sought = self.sought[key]
@@ -106,7 +108,11 @@ class Scan(Generic[Key]):
     def _near(self, sought: Sought, data: bytes, start: int) -> bool:
         if sought.near is None:
             return True
-        before = (self._tail + data[:start])[-BEFORE:] if start < BEFORE else data[start - BEFORE : start]
+        before = (
+            (self._tail + data[:start])[-BEFORE:]
+            if start < BEFORE
+            else data[start - BEFORE : start]
+        )
         return any(
             sought.near.search(text) for line in before.split(b"\n") for text in lines.parts(line)
         )
@@ -117,5 +123,3 @@ def scanned(text: bytes, sought: Iterable[Key]) -> list[Hit[Key]]:
     scan = Scan(sought=tuple(sought))
     scan.block(Block(data=text, first=1))
     return scan.hits
-
-
