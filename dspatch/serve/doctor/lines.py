@@ -57,7 +57,7 @@ class Log:
             yield Block(data=_COLOUR.sub(b"", data) if b"\x1b" in data else data, first=number)
             number += data.count(b"\n")
             self.lines = number - data.endswith(b"\n")
-        if not self.size:
+        if not self.size and not self.cut:
             raise EmptyLogError(
                 f"{self.name} is empty.",
                 why="an engine prints its log on stderr: `vllm serve … > server.log` keeps the rest only",
@@ -81,15 +81,23 @@ class Log:
             yield rest
 
     def _more(self) -> bytes:
+        """The next block, shorter at the end only; a packed log that is cut gives what there is."""
+        got: list[bytes] = []
+        size = 0
+        while size < BLOCK and (data := self._piece()):
+            got.append(data)
+            size += len(data)
+        return b"".join(got)
+
+    def _piece(self) -> bytes:
+        read = getattr(self.stream, "read1", self.stream.read)
         try:
-            return self.stream.read(BLOCK)
+            return bytes(read(BLOCK))
         except _BROKEN as error:
             self.cut = str(error) or type(error).__name__
-            return b""
-        except IsADirectoryError:
-            raise _folder(Path(self.name)) from None
         except OSError as error:
             raise LogError(f"{self.name} cannot be read.", why=str(error)) from None
+        return b""
 
 
 @contextmanager

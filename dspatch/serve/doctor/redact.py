@@ -17,7 +17,7 @@ _RULES = (
     re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,20}\b"),
     re.compile(r"\beyJ[A-Za-z0-9_-]{8,300}(?:\.[A-Za-z0-9_-]{1,300}){0,2}"),
     # What is named: the value goes, the name stays.
-    re.compile(r"(?i)(?<=authorization)(['\"]?\s{0,3}[:=]\s{0,3}b?['\"]?)(?:(?:bearer|basic|token)\s{1,3})?[^\s'\",}]{1,300}"),
+    re.compile(r"(?i)(?<=authorization)(['\"]?\s{0,3}[:=]\s{0,3}(?:b(?=['\"]))?['\"]?)(?:(?:bearer|basic|token)\s{1,3})?[^\s'\",}]{1,300}"),
     re.compile(r"(?i)(\b(?:bearer|basic)\s{1,3})[A-Za-z0-9._~+/=-]{6,300}"),
     re.compile(rf"(?i)({_NAMES}['\"]?\s{{0,3}}[:=]\s{{0,3}})\[[^\]]{{0,300}}\]?"),
     re.compile(rf"(?i)({_NAMES}['\"]?\s{{0,3}}[:=]\s{{0,3}}['\"]?)(?!None\b|True\b|False\b|\d{{1,6}}\b)[^\s'\",}}\]\[]{{3,300}}"),
