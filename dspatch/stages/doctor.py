@@ -187,12 +187,13 @@ def _fixed(found: Diagnosis, fixes: Fixes, done: Examined) -> Diagnosis:
 
 def check(done: Examined) -> None:
     """Raise `DoctorError` when there are causes, `UnknownCauseError` for a failure that none explains."""
-    told = [each.cause.id for each in done.causes] + [fault.title for fault in done.faults]
+    mains = [each for each in done.causes if each.cause.part != "symptom"] or list(done.causes)
+    told = [each.cause.id for each in mains] + [fault.title for fault in done.faults]
     if told:
         raise DoctorError(
-            f"{len(told)} causes were found.",
+            "A cause was found." if len(told) == 1 else f"{len(told)} causes were found.",
             why=", ".join(told),
-            next="the first one is the one to mend first",
+            next="mend the first one first; the others may follow from it",
         )
     error = done.reading.recognised.error if done.reading else None
     if error is not None:
