@@ -336,7 +336,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _dead(self) -> bool:
         self.state.seen += 1
-        if self.state.fault == "dies" and self.state.seen > 12:
+        if self.state.fault in ("dies", "hangs") and self.state.seen > 12:
+            time.sleep(1 if self.state.fault == "hangs" else 0)
             self.close_connection = True
             return True
         return False

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from dspatch.conformance.api import checks, client, run
+from dspatch.conformance.api import checks, client, metrics, run
 from dspatch.conformance.api.checks import load
 from dspatch.conformance.api.server import Server
 from dspatch.conformance.api.wire import Wire
@@ -63,13 +63,13 @@ FAULTS = {
 }
 
 
-def served(url: str, limit: int = 2000) -> Server:
-    wire = Wire(base=url, limit=limit, timeout=10)
+def served(url: str, limit: int = 2000, timeout: float = 10) -> Server:
+    wire = Wire(base=url, limit=limit, timeout=timeout)
     return Server(wire=wire, model=NAME, context=CONTEXT, own=True)
 
 
-def checked(url: str, *names: str, limit: int = 2000) -> Report:
-    server = served(url, limit)
+def checked(url: str, *names: str, limit: int = 2000, timeout: float = 10) -> Report:
+    server = served(url, limit, timeout)
     try:
         return run.check_server(server, chosen=[BY_ID[name] for name in names] or checks.ALL)
     finally:
@@ -105,9 +105,10 @@ def test_a_broken_rule_is_caught_by_its_check(
     assert found[name].note
 
 
-def test_a_server_that_dies_fails_one_check_and_leaves_the_rest_not_shown() -> None:
-    with serving("dies") as url:
-        report = checked(url)
+@pytest.mark.parametrize("fault", ["dies", "hangs"])
+def test_a_server_that_stops_fails_one_check_and_leaves_the_rest_not_shown(fault: str) -> None:
+    with serving(fault) as url:
+        report = checked(url, timeout=0.5 if fault == "hangs" else 10)
     statuses = [result.status for result in report.results]
     assert statuses.count("fail") == 1
     died = statuses.index("fail")
@@ -122,3 +123,16 @@ def test_requests_beyond_the_limit_are_not_sent() -> None:
     assert report.facts["requests"] == 9
     assert {r.status for r in report.results if "--max-requests" in r.note} == {"not-shown"}
     assert not report.failures()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'vllm:num_requests_running{m="a"} 2\nvllm:gpu_cache_usage_perc{m="a"} 0.25\n',
+        'lmdeploy:num_requests_running{m="a"} 2\nlmdeploy:gpu_cache_usage_perc{m="a"} 0.25\n',
+        'sglang:num_running_reqs{m="a"} 1\nsglang:num_running_reqs{m="b"} 1\nsglang:token_usage 0.25\n',
+    ],
+)
+def test_metrics_are_read_whatever_engine_gives_them(text: str) -> None:
+    load = metrics.parsed(f"# HELP x y\n{text}")
+    assert (load.running, load.cache, load.generated) == (2, 0.25, None)

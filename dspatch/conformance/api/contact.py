@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dspatch.conformance.api.server import Server
-from dspatch.conformance.api.wire import Answer, GoneError, Wire
+from dspatch.conformance.api.wire import Answer, GoneError, SpentError, Wire
 from dspatch.errors import NotServedError, ServerError
 
 TITLE = re.compile(rb"<title[^>]*>(.*?)</title>", re.S | re.I)
@@ -52,8 +52,22 @@ def meet(wire: Wire, model: str | None) -> Server:
             why=f"it serves {', '.join(names)}",
             next=f"--model {names[0]}",
         )
-    context = next(row for row in rows if row["id"] == chosen).get("max_model_len")
-    return Server(wire=wire, model=chosen, context=context if isinstance(context, int) else None)
+    row = next(row for row in rows if row["id"] == chosen)
+    context = row.get("max_model_len")
+    server = Server(wire=wire, model=chosen, context=context if isinstance(context, int) else None)
+    server.facts["server"] = " ".join(
+        filter(None, (str(row.get("owned_by") or ""), _version(wire)))
+    )
+    return server
+
+
+def _version(wire: Wire) -> str:
+    """What the server says of its version, where it says anything; the API knows no such question."""
+    try:
+        value = wire.get("/version").value
+    except (GoneError, SpentError):
+        return ""
+    return str(value.get("version") or "") if isinstance(value, dict) else ""
 
 
 def _first(wire: Wire) -> Answer:

@@ -34,10 +34,13 @@ class Load:
 def read(wire: Wire) -> Load | None:
     """The load now; `None` where no metrics are offered."""
     answer = wire.get("/metrics")
-    if answer.status != 200:
-        return None
+    return parsed(answer.body.decode(errors="replace")) if answer.status == 200 else None
+
+
+def parsed(text: str) -> Load:
+    """The load that a page of metrics tells."""
     found: dict[str, float] = {}
-    for match in LINE.finditer(answer.body.decode(errors="replace")):
+    for match in LINE.finditer(text):
         found[match["name"]] = found.get(match["name"], 0.0) + float(match["value"])
     return Load(**{key: _first(found, names) for key, names in NAMES.items()})
 

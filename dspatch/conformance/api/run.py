@@ -30,7 +30,12 @@ def planned(chosen: Sequence[Check] = checks.ALL) -> int:
 def facts(server: Server) -> dict[str, Any]:
     """What is known about the server and the run."""
     offers = server.facts.get("offers", {})
-    known = {"url": server.wire.base, "model": server.model, "context": server.context}
+    known = {
+        "server": server.facts.get("server") or "says nothing of itself",
+        "url": server.wire.base,
+        "model": server.model,
+        "context": server.context,
+    }
     told = {f"{name}s": "yes" if value is True else value for name, value in offers.items()}
     return {
         **known,
