@@ -46,8 +46,9 @@ def answering(status: int, kind: str, body: str) -> type[BaseHTTPRequestHandler]
 
 
 def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    client = ["--no-client"] if {"--url", "--api"} & set(words) else []
     with pytest.raises(SystemExit) as ended:
-        main(["conformance", "--no-client", *words])
+        main(["conformance", *client, *words])
     shown = capsys.readouterr()
     return int(ended.value.code or 0), shown.out, shown.err
 
@@ -172,6 +173,12 @@ def test_the_whole_command_on_a_right_server(
         ("--url", "http://a", "--api"),
         ("--model", "m"),
         ("--max-requests", "0"),
+        ("--max-requests", "9"),
+        ("--api", "--model", "m"),
+        ("--url", "http://a", "--variant", "deepseek-v3"),
+        ("--url", "http://a", "--selftest"),
+        ("--api", "--dtype", "bfloat16"),
+        ("--api", "--env", "a", "--wheel", "b"),
     ],
 )
 def test_words_that_do_not_go_together(

@@ -1,0 +1,104 @@
+"""`dspatch conformance --url` and `--api`: the options of servers, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from dspatch.console import Console
+    from dspatch.stages.prove_any import Subject
+    from dspatch.stages.prove_api import Checked
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+OPTIONS = (
+    click.option(
+        "--url", metavar="URL", help="A server that runs somewhere: is it OpenAI-compatible?"
+    ),
+    click.option(
+        "--api", is_flag=True, help="Start the engine's own server on loopback, and check that one."
+    ),
+    click.option(
+        "--model", metavar="NAME", help="With --url: the model to ask; the first it lists."
+    ),
+    click.option(
+        "--api-key-env", metavar="VAR", help="With --url: the variable that holds its key."
+    ),
+    click.option(
+        "--no-client", is_flag=True,
+        help="With --url and --api: without the official client and schemathesis, for which an"
+        " environment is made.",
+    ),
+    click.option(
+        "--max-requests", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
+        help="With --url and --api: ask no more often.",
+    ),
+    click.option(
+        "--timeout", type=click.FloatRange(min=0.1), default=60.0, show_default=True,
+        metavar="SECONDS", help="With --url and --api: wait no longer for one answer.",
+    ),
+)  # fmt: skip
+LIMITS = ("no_client", "max_requests", "timeout")
+OF_URL = ("model", "api_key_env")
+# What says nothing about a server.
+OF_NUMBERS = ("fresh", "selftest", "reference_ops", "dtype", "checkpoints")
+
+
+def options(command: Command) -> Command:
+    """The options of servers."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def taken(given: dict[str, Any]) -> dict[str, Any] | None:
+    """The words about a server, taken out of all that were given; none when no server is meant.
+
+    Raises a usage error for words that do not go together.
+    """
+    found = {name: given.pop(name) for name in ("url", "api", *OF_URL, *LIMITS)}
+    if found["url"] is None and not found["api"]:
+        _refuse(
+            (*OF_URL, *LIMITS), "goes with --url" if _typed(OF_URL) else "goes with --url or --api"
+        )
+        return None
+    _refuse(OF_NUMBERS, "is about numbers, and a server is checked by its words")
+    if found["url"] is None:
+        _refuse(OF_URL, "goes with --url")
+    else:
+        others = ("api", "env", "wheel", "rev", "engine", "variants")
+        _refuse(others, "does not go with --url, which names a server that runs")
+    return found
+
+
+def _typed(names: Sequence[str]) -> list[str]:
+    context = click.get_current_context()
+    return [n for n in names if context.get_parameter_source(n) is ParameterSource.COMMANDLINE]
+
+
+def _refuse(names: Sequence[str], why: str) -> None:
+    if typed := _typed(names):
+        flags = {p.name: p.opts[0] for p in click.get_current_context().command.params}
+        raise click.UsageError(f"{flags[typed[0]]} {why}")
+
+
+def check(
+    words: Mapping[str, Any], given: dict[str, Any], subject: Subject | None, console: Console
+) -> Checked:
+    """Check the server that the words mean: at an address, of a subject, or of a job."""
+    from dspatch.commands.words import job_to_prove
+    from dspatch.stages import prove_api
+
+    limits = prove_api.Limits(
+        requests=words["max_requests"], timeout=words["timeout"], client=not words["no_client"]
+    )
+    if words["url"] is not None:
+        model, key = words["model"], words["api_key_env"]
+        return prove_api.at_url(words["url"], console, limits, model=model, key_env=key)
+    if subject is not None:
+        return prove_api.of_subject(subject, given["variants"], console, limits)
+    return prove_api.of_job(job_to_prove(given), given["variants"], console, limits)
