@@ -30,6 +30,7 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
             max_logprobs=-1,
             logprobs_mode="raw_logits",
             seed=0,
+            distributed_executor_backend=_in_this_process(),
         )
         yield llm
     finally:
@@ -38,6 +39,14 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
         from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
         cleanup_dist_env_and_memory()
+
+
+def _in_this_process() -> Any:
+    """The executor without a process of its own, as a class: some releases turn its name, on CPU,
+    into that of one whose workers no hook reaches."""
+    from vllm.v1.executor import uniproc_executor
+
+    return uniproc_executor.UniProcExecutor
 
 
 def model_of(llm: Any) -> Any:
