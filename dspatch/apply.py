@@ -110,7 +110,7 @@ def _apply(
             raise _conflict(checkout, failed, results)
         done = [result for result in results if _how(result) != "upstream"]
         if guarded:
-            _guard(checkout, done, files)
+            _guard(checkout, series, done, files)
     ids = write(checkout, done)
     head = ids[-1] if ids else checkout.commit
     return PatchedTree(
@@ -122,12 +122,13 @@ def _apply(
     )
 
 
-def _guard(checkout: Checkout, results: Sequence[Result], files: Files) -> None:
+def _guard(checkout: Checkout, series: Series, results: Sequence[Result], files: Files) -> None:
     # A tree that is kept already was judged when it was made; it needs none of this code.
     from dspatch.carry.uses import guard
 
     patches = [result.patch for result in results]
-    guard.check(f"{checkout.engine} {checkout.rev}", patches, batch.after(files, results))
+    where = f"{checkout.engine} {checkout.rev}"
+    guard.check(where, patches, batch.after(files, results), series.traits)
 
 
 def place_of(

@@ -17,7 +17,7 @@ FORM_SUFFIX = ".diff"
 
 _PATCH_KEYS = (
     "subject", "reason", "upstream", "drop-when", "targets", "needs", "families", "reference-ops",
-    "written-for", "fuzz", "waive", "upstream-test", "numbers", "file", "edit",
+    "written-for", "also-written-for", "fuzz", "waive", "upstream-test", "numbers", "file", "edit",
 )  # fmt: skip
 _FILE_KEYS = ("path", "template", "when")
 _EDIT_KEYS = ("file", "symbol", "verb", "find", "text", "when")
@@ -106,6 +106,7 @@ class Patch:
     edits: tuple[EditSpec, ...]
     forms: tuple[Form, ...] = ()
     written_for: str | None = None
+    also_written_for: tuple[str, ...] = ()
     fuzz: Fuzz | None = None
     waived: tuple[Waived, ...] = ()
     upstream_test: UpstreamTest | None = None
@@ -121,6 +122,13 @@ class Patch:
     def renders(self) -> bool:
         """Whether the change is rendered from templates and edits, not only held as diffs."""
         return bool(self.files or self.edits)
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The traits on which it depends what code the patch is, sorted."""
+        named = [name for file in self.files for name in file.when]
+        named += [name for edit in self.edits for name in edit.when]
+        return tuple(sorted({name.removeprefix("!") for name in named}))
 
     @property
     def message(self) -> str:
@@ -166,6 +174,7 @@ def load(
         edits=edits,
         forms=forms,
         written_for=source.get(table, "written-for", str) if "written-for" in table else None,
+        also_written_for=source.strings(table, "also-written-for"),
         fuzz=_fuzz(source),
         waived=tuple(_waived(source, item) for item in _tables(source, "waive")),
         upstream_test=_upstream_test(source, folder),

@@ -147,7 +147,7 @@ def _write(whole: Series, chosen: Sequence[Patch], tried: Sequence[Tried]) -> tu
 def _changes(whole: Series, patch: Patch, tried: Sequence[Tried]) -> dict[Path, bytes | None]:
     wanted: dict[Path, bytes | None] = {}
     if linttrees.written_place(patch, tried) is not None:
-        recorded = linttrees.record(patch, tried)
+        recorded = linttrees.record(patch, tried, whole.traits)
         wanted[patch.folder / usesfile.NAME] = (
             usesfile.write(recorded).encode() if recorded is not None else None
         )

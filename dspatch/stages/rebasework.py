@@ -15,6 +15,7 @@ from dspatch.carry.uses import guard
 from dspatch.checkout import Checkout
 from dspatch.console import Console
 from dspatch.errors import SignatureDriftError, UnknownRevisionError, UnpinnedRevisionError
+from dspatch.series import Series
 from dspatch.stages import apply as apply_stage
 from dspatch.stages import explaining
 from dspatch.stages.request import Request, Resolved, resolve
@@ -76,7 +77,7 @@ def work(wanted: Wanted, skipped: Collection[str], console: Console) -> Work:
         step(f"the series on {wanted.onto}")
         with old_checkout.repo.reading(), new_checkout.repo.reading():
             carried = rebase.carry(old, new, skipped=skipped, span=span)
-            drift = _drift(new, carried)
+            drift = _drift(new, carried, patches)
     return Work(
         wanted=wanted,
         resolved=resolved,
@@ -88,12 +89,13 @@ def work(wanted: Wanted, skipped: Collection[str], console: Console) -> Work:
     )
 
 
-def _drift(new: Side, carried: Sequence[Carried]) -> str:
+def _drift(new: Side, carried: Sequence[Carried], patches: Series) -> str:
     """What changed of the upstream symbols that the patches use, of which apply would make an error."""
     done = [result for result in rebase.results(carried) if result.outcome is not None]
     files = batch.after(new.files, done)
+    where = f"{new.checkout.engine} {new.rev}"
     try:
-        guard.check(f"{new.checkout.engine} {new.rev}", [one.patch for one in done], files)
+        guard.check(where, [one.patch for one in done], files, patches.traits)
     except SignatureDriftError as error:
         return f"{error.what} {error.why}".strip()
     return ""

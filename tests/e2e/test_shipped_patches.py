@@ -18,6 +18,7 @@ from dspatch.git import Change
 from dspatch.series import layered
 from dspatch.stages import lint
 from dspatch.stages.request import served
+from dspatch.traits import Traits
 from dspatch.treefiles import Files
 
 pytestmark = pytest.mark.e2e
@@ -149,7 +150,8 @@ def test_a_change_planted_in_the_real_sources_is_caught(name: str) -> None:
     with tree.checkout.repo.reading():
         names = Names(planted(tree, path, old, new).read)
         series = layered("vllm")
-        found = [d for p in tree.patches for d in guard.drifts(series.patch(p.name), names)]
+        facts = Traits(series.traits, names.read)
+        found = [d for p in tree.patches for d in guard.drifts(series.patch(p.name), names, facts)]
     assert any(d.symbol.endswith(symbol) and said in "; ".join(d.changes) for d in found), found
 
 
@@ -172,4 +174,7 @@ def test_a_harmless_change_of_the_real_sources_is_not_reported(name: str) -> Non
     with tree.checkout.repo.reading():
         names = Names(planted(tree, *HARMLESS[name]).read)
         series = layered("vllm")
-        assert not [d for p in tree.patches for d in guard.drifts(series.patch(p.name), names)]
+        facts = Traits(series.traits, names.read)
+        assert not [
+            d for p in tree.patches for d in guard.drifts(series.patch(p.name), names, facts)
+        ]

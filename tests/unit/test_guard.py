@@ -163,15 +163,19 @@ def test_the_same_files_are_judged_once(
             return super().read(path)
 
     files = Counted(source=of_tree(repo, tree.commit).source)
-    guard.check("mini 1.0", [patch], files)
+    guard.check("mini 1.0", [patch], files, series.traits)
     assert asked == []  # apply has judged them
     changed = Change(path="mini/ops.py", data=OPS.replace("scale", "factor").encode())
     with pytest.raises(SignatureDriftError):
-        guard.check("mini 1.0", [patch], files.with_changes({"mini/ops.py": changed}))
+        guard.check(
+            "mini 1.0", [patch], files.with_changes({"mini/ops.py": changed}), series.traits
+        )
     same = Change(path="mini/ops.py", data=OPS.encode())
-    guard.check("mini 1.0", [patch], files.with_changes({"mini/ops.py": same}))
+    guard.check("mini 1.0", [patch], files.with_changes({"mini/ops.py": same}), series.traits)
     monkeypatch.setattr(verdicts, "write_atomically", _refuse)
-    guard.check("mini 9.9", [patch], files)  # judged again, and the cache cannot keep it
+    guard.check(
+        "mini 9.9", [patch], files, series.traits
+    )  # judged again, and the cache cannot keep it
 
 
 def _refuse(path: Path, data: bytes) -> None:

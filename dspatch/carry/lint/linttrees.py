@@ -31,11 +31,11 @@ def of_trees(series: Series, tried: Sequence[Tried], *, all_tried: bool = True) 
                 "not-needed", patch, f"no pin needs it ({', '.join(sorted({t.rev for t in tried}))})",
                 "drop it: dspatch patch drop " + patch.name,
             )  # fmt: skip
-        yield from lintuses.records(patch, here)
+        yield from lintuses.records(patch, here, series.traits)
         for one in here:
             yield from _undefined(patch, one)
         yield from lintgoldens.rule(series, patch, tried)
-        yield from lintuses.drifts(patch, here, all_tried=all_tried)
+        yield from lintuses.drifts(patch, here, series.traits, all_tried=all_tried)
     for one in tried:
         yield from _overlaps(one)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from dspatch.carry.lint import goldens
 from dspatch.carry.lint.lint import Fault, in_patch
@@ -14,24 +15,46 @@ from dspatch.carry.uses.uses import of_patch, unresolved_imports
 from dspatch.carry.uses.usesfile import Recorded, Use
 from dspatch.patchfile import Patch
 from dspatch.pins.lookup import same
+from dspatch.traits import Trait
 from dspatch.treefiles import of_tree
 
 
-def record(patch: Patch, tried: Sequence[Tried]) -> Recorded | None:
-    """What a patch uses on the revision that it was written for; `None` when it uses nothing.
+def record(patch: Patch, tried: Sequence[Tried], known: Mapping[str, Trait]) -> Recorded | None:
+    """What a patch uses on the revisions that it was written for; `None` when it uses nothing.
 
-    Also when that revision is not among the trees, or the patch does not apply there.
+    Also when the first of them is not among the trees, or the patch does not apply there.
     """
-    place = written_place(patch, tried)
+    first, *others = [
+        _recorded(patch, rev, tried, known) for rev in (patch.written_for, *patch.also_written_for)
+    ]
+    return replace(first, others=tuple(o for o in others if o is not None)) if first else None
+
+
+def _recorded(
+    patch: Patch, rev: str | None, tried: Sequence[Tried], known: Mapping[str, Trait]
+) -> Recorded | None:
+    place = _place(patch, rev, tried)
     uses = () if place is None else _uses(patch, place)
-    return (
-        Recorded(written_for=patch.written_for, uses=uses) if uses and patch.written_for else None
-    )
+    if place is None or rev is None or not uses:
+        return None
+    facts = place.facts(known)
+    answers = [n if facts.get_or_none(n) else f"!{n}" for n in patch.conditions]
+    several = tuple(answers) if patch.also_written_for else ()
+    return Recorded(written_for=rev, uses=uses, answers=several)
 
 
 def written_place(patch: Patch, tried: Sequence[Tried]) -> Tried | None:
-    """The tree of the revision that a patch was written for, `None` when it is not applied there."""
-    at = [one for one in tried if patch.written_for and same(one.rev, patch.written_for)]
+    """The tree of the revision that a patch was written for, `None` when it is not applied there.
+
+    Also `None` when one that it was also written for is not among the trees.
+    """
+    if any(_place(patch, rev, tried) is None for rev in patch.also_written_for):
+        return None
+    return _place(patch, patch.written_for, tried)
+
+
+def _place(patch: Patch, rev: str | None, tried: Sequence[Tried]) -> Tried | None:
+    at = [one for one in tried if rev and same(one.rev, rev)]
     return next((one for one in at if one.applied(patch) is not None), None)
 
 
@@ -44,7 +67,7 @@ def _uses(patch: Patch, place: Tried) -> tuple[Use, ...]:
         return of_patch(applied.paths, before.read, after.read)
 
 
-def records(patch: Patch, here: Sequence[Tried]) -> Iterator[Fault]:
+def records(patch: Patch, here: Sequence[Tried], known: Mapping[str, Trait]) -> Iterator[Fault]:
     """The record of a patch is what its code uses on the release that it was written for."""
     kept = usesfile.read(patch.folder)
     if patch.written_for is None:
@@ -54,15 +77,16 @@ def records(patch: Patch, here: Sequence[Tried]) -> Iterator[Fault]:
                 "name the pin that it was written for",
             )  # fmt: skip
         return
-    place = written_place(patch, here)
-    if place is None:
-        if here:
+    for rev in (patch.written_for, *patch.also_written_for):
+        if here and _place(patch, rev, here) is None:
             yield in_patch(
-                "written-for", patch, f"it does not apply to {patch.written_for}, which it was written for",
+                "written-for", patch, f"it does not apply to {rev}, which it was written for",
                 "name a pin that it applies to",
             )  # fmt: skip
+    place = written_place(patch, here)
+    if place is None:
         return
-    now = record(patch, [place])
+    now = record(patch, here, known)
     if now != kept:
         before = usesfile.write(kept).encode() if kept else b""
         after = usesfile.write(now).encode() if now else b""
@@ -74,7 +98,9 @@ def records(patch: Patch, here: Sequence[Tried]) -> Iterator[Fault]:
             next="dspatch patch lint --write",
             diff=goldens.difference(before, after, usesfile.NAME),
         )  # fmt: skip
-    yield from _unresolved(patch, place)
+    for rev in (patch.written_for, *patch.also_written_for):
+        if (written := _place(patch, rev, here)) is not None:
+            yield from _unresolved(patch, written)
 
 
 def _unresolved(patch: Patch, place: Tried) -> Iterator[Fault]:
@@ -91,7 +117,9 @@ def _unresolved(patch: Patch, place: Tried) -> Iterator[Fault]:
             )  # fmt: skip
 
 
-def drifts(patch: Patch, here: Sequence[Tried], *, all_tried: bool) -> Iterator[Fault]:
+def drifts(
+    patch: Patch, here: Sequence[Tried], known: Mapping[str, Trait], *, all_tried: bool
+) -> Iterator[Fault]:
     """No symbol has changed on any pin unless that is waived, and no waiver is idle."""
     recorded = usesfile.read(patch.folder)
     if recorded is None:
@@ -100,7 +128,8 @@ def drifts(patch: Patch, here: Sequence[Tried], *, all_tried: bool) -> Iterator[
     for one in here:
         repo = one.tree.checkout.repo
         with repo.reading():
-            found[one.rev] = drift.check(recorded.uses, Names(of_tree(repo, one.tree.commit).read))
+            uses = guard.nearest(recorded, one.facts(known)).uses
+            found[one.rev] = drift.check(uses, Names(of_tree(repo, one.tree.commit).read))
     for rev, drifts in found.items():
         for each in drifts:
             if not any(guard.waives(waived, each) for waived in patch.waived):

@@ -20,6 +20,7 @@ from dspatch.errors import (
 from dspatch.onto import Place
 from dspatch.patchfile import holds
 from dspatch.threeway import How, MergeConflictError
+from dspatch.traits import Traits
 
 if TYPE_CHECKING:
     from dspatch.patchfile import Patch
@@ -77,7 +78,7 @@ def measure(
             cell = _cell(planned, result, files, place, target)
             if result.outcome is not None:
                 files = files.with_changes(result.outcome.changes)
-                cell = _held(cell, planned.patch, files)
+                cell = _held(cell, planned.patch, files, facts)
         yield replace(cell, native=tuple(sorted(facts.since_then)))
 
 
@@ -103,11 +104,11 @@ def _cell(planned: Planned, result: batch.Result, files: Files, place: Place, ta
     return Cell(patch=name, target=target, verdict=verdict, why=why)
 
 
-def _held(cell: Cell, patch: Patch, files: Files) -> Cell:
+def _held(cell: Cell, patch: Patch, files: Files, facts: Traits) -> Cell:
     """The cell of a patch that applies, held against the upstream symbols that its code uses."""
     if cell.verdict not in APPLIES:
         return cell
-    found = guard.drifts(patch, Names(files.read))
+    found = guard.drifts(patch, Names(files.read), facts)
     if not found:
         return cell
     why = "; ".join(f"{drift.symbol}: {', '.join(drift.changes)}" for drift in found)

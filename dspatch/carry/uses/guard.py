@@ -10,22 +10,36 @@ from pathlib import Path
 from dspatch.carry.uses import drift, usesfile, verdicts
 from dspatch.carry.uses.drift import Drift
 from dspatch.carry.uses.names import Names
+from dspatch.carry.uses.usesfile import Recorded
 from dspatch.errors import SignatureDriftError
-from dspatch.patchfile import Patch, Waived
+from dspatch.patchfile import Patch, Waived, holds
 from dspatch.series import digest_of
+from dspatch.traits import Trait, Traits
 from dspatch.treefiles import Files
 
 # The code that decides what counts as a drift.
 CODE = Path(__file__).parent
 
 
-def drifts(patch: Patch, names: Names) -> tuple[Drift, ...]:
-    """What has drifted under a patch and is not waived; nothing where it has recorded no uses."""
+def drifts(patch: Patch, names: Names, facts: Traits) -> tuple[Drift, ...]:
+    """What has drifted under a patch and is not waived; nothing where it has recorded no uses.
+
+    facts: the traits of the tree, which say which of several records is held against it.
+    """
     recorded = usesfile.read(patch.folder)
     if recorded is None:
         return ()
-    found = drift.check(recorded.uses, names)
+    found = drift.check(nearest(recorded, facts).uses, names)
     return tuple(one for one in found if not any(waives(w, one) for w in patch.waived))
+
+
+def nearest(recorded: Recorded, facts: Traits) -> Recorded:
+    """The record of the pin where the patch's conditions were answered most alike, the first of equals."""
+
+    def alike(one: Recorded) -> int:
+        return sum(holds([answer], facts) is None for answer in one.answers)
+
+    return max((recorded, *recorded.others), key=alike)
 
 
 def waives(waived: Waived, found: Drift) -> bool:
@@ -33,27 +47,29 @@ def waives(waived: Waived, found: Drift) -> bool:
     return waived.symbol == found.symbol and waived.shape in (None, found.now)
 
 
-def check(where: str, patches: Sequence[Patch], files: Files) -> None:
+def check(where: str, patches: Sequence[Patch], files: Files, known: Mapping[str, Trait]) -> None:
     """Raise `SignatureDriftError` that tells every drift under the patches of a tree.
 
     where: the engine and revision, as the error names them. files: those of the patched tree.
+    known: the traits that the patches may name.
     """
-    with verdicts.kept(_key(where, patches), files) as read:
+    with verdicts.kept(_key(where, patches, known), files) as read:
         if read is None:
             return
-        names = Names(read)
-        found = {patch: drifts(patch, names) for patch in patches}
+        names, facts = Names(read), Traits(known, read)
+        found = {patch: drifts(patch, names, facts) for patch in patches}
         failed = {patch: some for patch, some in found.items() if some}
         if failed:
             raise _error(where, failed)
 
 
-def _key(where: str, patches: Sequence[Patch]) -> str:
+def _key(where: str, patches: Sequence[Patch], known: Mapping[str, Trait]) -> str:
     """A hash of all that the verdict on a tree depends on, but for the tree's files."""
     code = digest_of([CODE])
     recorded = usesfile.digest(patch.folder for patch in patches)
     waived = [(patch.name, repr(patch.waived)) for patch in patches]
-    return hashlib.sha256(json.dumps([where, code, recorded, waived]).encode()).hexdigest()
+    traits = sorted(repr(trait) for trait in known.values())
+    return hashlib.sha256(json.dumps([where, code, recorded, waived, traits]).encode()).hexdigest()
 
 
 def _error(where: str, failed: Mapping[Patch, tuple[Drift, ...]]) -> SignatureDriftError:

@@ -1,12 +1,13 @@
-"""`uses.toml` beside a patch: the upstream symbols it uses, as they were on the pin it was written for."""
+"""`uses.toml` beside a patch: the upstream symbols it uses, as they were on the pins it was written for."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from dspatch import tomlfile
 from dspatch.errors import PatchFormatError
@@ -28,21 +29,35 @@ class Use:
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """What a patch uses, read from the tree of the pin that it was written for."""
+    """What a patch uses, read from the tree of the pin that it was written for.
+
+    `others` are records of further pins, for a patch that is other code there; `answers` are then
+    those that the patch's conditions got on this one (`name`, or `!name`).
+    """
 
     written_for: str
     uses: tuple[Use, ...]
+    answers: tuple[str, ...] = ()
+    others: tuple[Recorded, ...] = ()
 
 
 def write(recorded: Recorded) -> str:
     """The text of the file: a function of its content alone."""
-    parts = [_HEAD, f"written-for = {_quoted(recorded.written_for)}\n"]
+    parts = [_HEAD, *_parts(recorded, "use")]
+    for other in recorded.others:
+        parts += ["\n[[also]]\n", *_parts(other, "also.use")]
+    return "".join(parts)
+
+
+def _parts(recorded: Recorded, table: str) -> Iterator[str]:
+    yield f"written-for = {_quoted(recorded.written_for)}\n"
+    if recorded.answers:
+        yield f"answers = {_list(recorded.answers)}\n"
     for use in recorded.uses:
-        parts.append(
-            f"\n[[use]]\nsymbol = {_quoted(use.symbol)}\nshape = {_quoted(use.shape)}\n"
+        yield (
+            f"\n[[{table}]]\nsymbol = {_quoted(use.symbol)}\nshape = {_quoted(use.shape)}\n"
             f"ways = {_list(use.ways)}\nwhere = {_list(use.where)}\n"
         )
-    return "".join(parts)
 
 
 def read(folder: Path) -> Recorded | None:
@@ -51,9 +66,17 @@ def read(folder: Path) -> Recorded | None:
     if not path.is_file():
         return None
     source = tomlfile.load(path, PatchFormatError)
-    source.check_keys(source.data, ("written-for", "use"))
+    source.check_keys(source.data, ("written-for", "answers", "use", "also"))
+    others = []
+    for table in source.get(source.data, "also", list, default=[]):
+        source.check_keys(table, ("written-for", "answers", "use"), within="also")
+        others.append(_recorded(source, table))
+    return replace(_recorded(source, source.data), others=tuple(others))
+
+
+def _recorded(source: tomlfile.TomlFile, table: Mapping[str, Any]) -> Recorded:
     uses = []
-    for item in source.get(source.data, "use", list, default=[]):
+    for item in source.get(table, "use", list, default=[]):
         source.check_keys(item, _KEYS, within="use")
         uses.append(
             Use(
@@ -63,8 +86,11 @@ def read(folder: Path) -> Recorded | None:
                 where=source.strings(item, "where", within="use"),
             )
         )
-    written_for = source.get(source.data, "written-for", str)
-    return Recorded(written_for=written_for, uses=tuple(uses))
+    return Recorded(
+        written_for=source.get(table, "written-for", str),
+        uses=tuple(uses),
+        answers=source.strings(table, "answers"),
+    )
 
 
 def digest(folders: Iterable[Path]) -> str:

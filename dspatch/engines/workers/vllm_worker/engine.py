@@ -14,6 +14,7 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
     """A running `LLM` for a checkpoint without a tokenizer, stopped at the end of the block."""
     from vllm import LLM
 
+    _raw_prompt_logits()
     llm = None
     try:
         llm = LLM(
@@ -39,6 +40,14 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
         from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
         cleanup_dist_env_and_memory()
+
+
+def _raw_prompt_logits() -> None:
+    """Prompts too give raw logits: releases that heed `logprobs_mode` for sampled tokens only call
+    this function for the positions of a prompt, and for nothing else in the mode that we ask for."""
+    from vllm.v1.sample.sampler import Sampler
+
+    Sampler.compute_logprobs = staticmethod(lambda logits: logits.float())
 
 
 def _in_this_process() -> Any:
