@@ -36,7 +36,9 @@ def engines() -> Mapping[str, Engine]:
     Raises `PinError` with file and line.
     """
     shipped, own = _table(TABLE), own_table()
-    if not own.is_file() or own.samefile(TABLE):  # a pin that shall ship is added among those that do
+    if not own.is_file() or own.samefile(
+        TABLE
+    ):  # a pin that shall ship is added among those that do
         return shipped
     mine = _table(own)
     for name in mine:

@@ -13,7 +13,7 @@ from dspatch.errors import PatchFormatError, SignatureDriftError
 from dspatch.git import Change
 from dspatch.series import Series
 from dspatch.treefiles import Files, of_tree
-from tests.support import PATCH, Upstream, dedent, load_series, patch_folders
+from tests.support import PATCH, TRAITS, Upstream, dedent, load_series, patch_folders
 from tests.unit.test_apply import VARIANT
 
 TEMPLATE = dedent("""
@@ -41,7 +41,7 @@ def series(tmp_path: Path, upstream: Upstream) -> Series:
     loaded = load_series(tmp_path)
     patch = loaded.patch("cpu-mla")
     tree = applied(loaded, tmp_path, upstream)
-    recorded = record(patch, [Tried(rev="1.0", target="cpu", tree=tree)])
+    recorded = record(patch, [Tried(rev="1.0", target="cpu", tree=tree)], loaded.traits)
     assert recorded is not None
     (patch.folder / usesfile.NAME).write_text(usesfile.write(recorded))
     return load_series(tmp_path)
@@ -176,6 +176,56 @@ def test_the_same_files_are_judged_once(
     guard.check(
         "mini 9.9", [patch], files, series.traits
     )  # judged again, and the cache cannot keep it
+
+
+def two_generations(root: Path, upstream: Upstream) -> Series:
+    """A patch that calls one function where the engine has `mini/new.py` and another where not."""
+    upstream.files["mini/ops.py"] = OPS.encode() + OPS.replace("decode", "attend").encode()
+    files = "".join(
+        f'[[file]]\npath = "mini/cpu_mla.py"\ntemplate = "{name}.py.j2"\nwhen = ["{when}"]\n\n'
+        for name, when in (("old", "!is_new"), ("new", "is_new"))
+    )
+    head = WRITTEN.partition("[[file]]")[0] + 'also-written-for = ["2.0"]\n\n'
+    templates = root / "templates/mini"
+    templates.mkdir(parents=True)
+    (templates / "old.py.j2").write_text(TEMPLATE)
+    (templates / "new.py.j2").write_text(TEMPLATE.replace("decode", "attend"))
+    asked = '\n[is_new]\nwhat = "it is new"\nfile = "mini/new.py"\n'
+    loaded = patch_folders(root, {"cpu-mla": head + files}, traits=TRAITS + asked)
+    patch, tried = loaded.patch("cpu-mla"), []
+    for rev in ("1.0", "2.0"):
+        upstream.version = rev
+        if rev == "2.0":
+            upstream.files["mini/new.py"] = b""
+        tree = applied(loaded, root, upstream)
+        tried.append(Tried(rev=rev, target="cpu", tree=tree))
+    recorded = record(patch, tried, loaded.traits)
+    assert recorded is not None
+    (patch.folder / usesfile.NAME).write_text(usesfile.write(recorded))
+    return load_series(root)
+
+
+def test_a_release_is_held_against_the_record_of_its_own_generation(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    series = two_generations(tmp_path, upstream)
+    folder = series.patch("cpu-mla").folder
+    recorded = usesfile.read(folder)
+    assert recorded is not None
+    assert usesfile.write(recorded) == (folder / usesfile.NAME).read_text()
+    records = (recorded, *recorded.others)
+    assert [(r.written_for, r.answers, r.uses[0].symbol) for r in records] == [
+        ("1.0", ("!is_new",), "mini.ops.decode"),
+        ("2.0", ("is_new",), "mini.ops.attend"),
+    ]
+    upstream.version = "3.0"  # new, and without the function that only the old one's code calls
+    upstream.files["mini/ops.py"] = OPS.replace("decode", "attend").encode()
+    assert applied(series, tmp_path, upstream).patches
+    upstream.version = "4.0"
+    upstream.files["mini/ops.py"] = OPS.encode()
+    with pytest.raises(SignatureDriftError, match="cpu-mla would apply") as error:
+        applied(series, tmp_path, upstream)
+    assert "cpu-mla, written for 2.0: mini.ops.attend: it is no longer there" in error.value.why
 
 
 def _refuse(path: Path, data: bytes) -> None:

@@ -70,7 +70,7 @@ class Bench:
     def generate(self, *tried: Tried) -> None:
         """Write records and goldens, as --write does."""
         for patch in self.series.patches:
-            recorded = linttrees.record(patch, tried)
+            recorded = linttrees.record(patch, tried, self.series.traits)
             if recorded is not None:
                 (patch.folder / usesfile.NAME).write_text(usesfile.write(recorded))
             for rev, data in linttrees.golden_files(self.series, patch, tried).items():

@@ -22,7 +22,8 @@ GONE = "gone"
 class Drift:
     """One upstream symbol that is not what our code was written for.
 
-    `changes` says in words what that means for our code, `where` which code that is.
+    `changes` says in words what that means for our code, `where` which code that is, and
+    `written_for` the pin on which that code was recorded.
     """
 
     symbol: str
@@ -30,6 +31,7 @@ class Drift:
     now: str
     changes: tuple[str, ...]
     where: tuple[str, ...]
+    written_for: str = ""
 
     @property
     def words(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dspatch.carry.uses import drift, usesfile, verdicts
@@ -29,8 +30,13 @@ def drifts(patch: Patch, names: Names, facts: Traits) -> tuple[Drift, ...]:
     recorded = usesfile.read(patch.folder)
     if recorded is None:
         return ()
-    found = drift.check(nearest(recorded, facts).uses, names)
-    return tuple(one for one in found if not any(waives(w, one) for w in patch.waived))
+    held = nearest(recorded, facts)
+    found = drift.check(held.uses, names)
+    return tuple(
+        replace(one, written_for=held.written_for)
+        for one in found
+        if not any(waives(waived, one) for waived in patch.waived)
+    )
 
 
 def nearest(recorded: Recorded, facts: Traits) -> Recorded:
@@ -78,7 +84,7 @@ def _error(where: str, failed: Mapping[Patch, tuple[Drift, ...]]) -> SignatureDr
     total = sum(map(len, failed.values()))
     symbols = "1 upstream symbol" if total == 1 else f"{total} upstream symbols"
     details = [
-        f"{patch.name}, written for {patch.written_for}: {one.words}"
+        f"{patch.name}, written for {one.written_for}: {one.words}"
         for patch, some in failed.items()
         for one in some
     ]
