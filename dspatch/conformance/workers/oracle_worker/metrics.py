@@ -15,6 +15,14 @@ def relative(measured: Tensor, expected: Tensor) -> float:
     return float((x - y).square().sum() / (x.square().sum() + y.square().sum()).clamp_min(1e-300))
 
 
+def by_row(measured: Tensor, expected: Tensor) -> Tensor:
+    """`relative` of each row, (rows,) in float64."""
+    x, y = measured.double(), expected.double()
+    total = (x.square() + y.square()).sum(-1).clamp_min(1e-300)
+    rows = (x - y).square().sum(-1) / total
+    return rows.nan_to_num(nan=float("inf"), posinf=float("inf"))
+
+
 def worst_logprob(measured: Tensor, expected: Tensor) -> float:
     """Largest absolute difference in log-probability over all positions and tokens, in nats."""
     if measured.shape != expected.shape or not bool(torch.isfinite(measured).all()):

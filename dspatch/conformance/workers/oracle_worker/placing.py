@@ -68,8 +68,7 @@ def _own(name: str) -> str:
 
 def _place(expected: Tensor, found: Tensor, positions: Tensor, band: float) -> dict[str, Any]:
     """The relative difference over all rows; of the rows off: positions, manner, one token's values."""
-    errors = [metrics.relative(f, e) for e, f in zip(expected, found, strict=True)]
-    off = [number for number, error in enumerate(errors) if not error <= band]
+    off = (~(metrics.by_row(found, expected) <= band)).nonzero().flatten().tolist()
     out: dict[str, Any] = {
         "relative": metrics.relative(found, expected),
         "off": positions[off].tolist(),
