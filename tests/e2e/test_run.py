@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from dspatch import pins, process
-from dspatch.conformance import render, suite
+from dspatch.conformance import render
 from dspatch.engines.environment import for_wheel
-from dspatch.errors import NoGpuError
+from dspatch.errors import ConformanceError, NoGpuError
 from dspatch.index import download
 
 pytestmark = pytest.mark.e2e
@@ -64,13 +64,19 @@ def test_run_proves_the_flagship(tmp_path: Path) -> None:
     assert twins["report"]["ok"]
 
 
-def test_the_stock_flagship_refuses(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["--env", "--wheel"])
+def test_the_stock_flagship_refuses(tmp_path: Path, way: str) -> None:
     base = pins.base_for(pins.load("vllm", "v0.27.1"), "cpu")
     stock = download(base.project, base.filename, base.sha256)
-    python = for_wheel("vllm", stock).python
-    report = suite.run(python=python, out=tmp_path / "out", variants=["deepseek-v3"])
-    assert not report.ok
-    assert "MLA is not supported on CPU" in report.results[0].note
+    subject = for_wheel("vllm", stock).path if way == "--env" else stock
+    words = ("conformance", way, str(subject), "--variant", "deepseek-v3/saved")
+    done = dspatch(tmp_path, *words, code=ConformanceError.exit_code)
+    assert [r["status"] for r in done["report"]["results"]].count("fail") == 1
+    (found,) = done["report"]["diagnoses"]
+    assert "MLA is not supported on CPU" in found["symptom"]["detail"]
+    assert found["causes"][0]["finding"] == "vllm-cpu-mla-refused"
+    assert found["causes"][0]["standing"] == "confirmed"
+    assert [Path(path).name for path in done["files"]] == list(render.FILES)
 
 
 def test_run_proves_the_next_pin_by_one_model(tmp_path: Path) -> None:
