@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -18,8 +19,10 @@ from dspatch.stages import prove, prove_any, proving
 from dspatch.stages.prove_any import Subject
 
 if TYPE_CHECKING:
-    from dspatch.conformance import Report
+    from dspatch.conformance import CheckResult, Report
     from dspatch.conformance.api.server import Server
+
+Seconds = dict[str, float]
 
 OWN_MARGIN = 1e-3  # nats: float32, as greedy.forced allows
 SERVED_AS = "small-deepseek"
@@ -60,15 +63,18 @@ def at_url(
 
     Raises `ServerError` and `NotServedError` when there is nothing to check.
     """
-    from dspatch.conformance.api import contact
+    from dspatch.conformance import Report
+    from dspatch.conformance.api import contact, run
     from dspatch.conformance.api.wire import Wire
 
     wire = Wire(
         base=contact.address(url), key=_key(key_env), limit=limits.requests, timeout=limits.timeout
     )
+    seconds: Seconds = {}
     with closing(wire), console.working("conformance") as step:
         server = contact.meet(wire, model)
-        report = _checked(server, console, limits, step)
+        results = _checked(server, console, limits, step, seconds)
+    report = Report(results=results, facts={**run.facts(server), "seconds": seconds})
     return _written(wire.base, report, paths.work() / "conformance" / _folder(wire.base))
 
 
@@ -114,18 +120,32 @@ def _own(
     step: engines.Progress,
 ) -> Checked:
     """Start the engine's server on loopback with a small model; check it, and stop it."""
-    from dspatch.conformance.api import contact, parsers
+    from dspatch.conformance import Report
+    from dspatch.conformance.api import contact, parsers, run
     from dspatch.conformance.api.wire import Wire
 
+    seconds: Seconds = {}
+    begun = time.monotonic()
     with (
         _running(python, engine, model, folder, limits, step) as (url, checkpoint),
         closing(Wire(base=url, limit=limits.requests, timeout=limits.timeout)) as wire,
     ):
+        seconds["start"] = round(time.monotonic() - begun, 1)
         server = replace(contact.meet(wire, SERVED_AS), own=True, margin=OWN_MARGIN)
-        report = _checked(server, console, limits, step)
-    parsed = parsers.check(python, checkpoint, SERVED_AS, step)
-    report = replace(report, results=(*report.results, *parsed))
+        results = _checked(server, console, limits, step, seconds)
+    with _clock(seconds, "parsers"):
+        results += tuple(parsers.check(python, checkpoint, SERVED_AS, step))
+    report = Report(results=results, facts={**run.facts(server), "seconds": seconds})
     return _written(name, report, folder / "api")
+
+
+@contextmanager
+def _clock(seconds: Seconds, name: str) -> Iterator[None]:
+    begun = time.monotonic()
+    try:
+        yield
+    finally:
+        seconds[name] = round(time.monotonic() - begun, 1)
 
 
 @contextmanager
@@ -153,19 +173,23 @@ def _running(
         yield url, made.path
 
 
-def _checked(server: Server, console: Console, limits: Limits, step: engines.Progress) -> Report:
+def _checked(
+    server: Server, console: Console, limits: Limits, step: engines.Progress, seconds: Seconds
+) -> tuple[CheckResult, ...]:
     from dspatch.conformance.api import client, run
 
+    most = run.planned() + (client.planned() if limits.client else 0)
     console.note(
         f"conformance: {server.model} at {server.wire.base}: up to"
-        f" {server.wire.limit} requests, 8 at once at most"
+        f" {min(most, server.wire.limit)} requests, 8 at once at most"
     )
-    report = run.check_server(server, progress=step)
+    with _clock(seconds, "checks"):
+        results: tuple[CheckResult, ...] = run.check_server(server, progress=step).results
     if limits.client:
-        asked = (*report.results, *client.check(server, step))
-        report = replace(report, results=asked, facts=run.facts(server))
+        with _clock(seconds, "client"):
+            results += tuple(client.check(server, step))
     console.note(f"conformance: {server.wire.count} requests were sent")
-    return report
+    return results
 
 
 def _key(name: str | None) -> str | None:

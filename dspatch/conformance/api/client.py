@@ -20,11 +20,18 @@ from dspatch.tomlfile import load
 WORKERS = PACKAGE / "conformance" / "workers"
 NAMES = ("client.answers", "client.tools", "client.types", "client.errors", "schema.drawn")
 TIMEOUT = 600.0
+OWN_REQUESTS = 11  # of the official client; the worker holds itself to them
 
 
 def settings() -> Mapping[str, Any]:
     """Requirements and bounds, from client.toml."""
     return load(PACKAGE / "conformance" / "api" / "client.toml", ConformanceError).data
+
+
+def planned() -> int:
+    """The most requests that these send: the client's own, and those drawn for each operation."""
+    chosen = settings()
+    return OWN_REQUESTS + len(chosen["operations"]) * int(chosen["examples"]) + 1
 
 
 def check(server: Server, progress: Progress) -> list[ApiResult]:
