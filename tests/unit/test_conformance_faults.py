@@ -31,10 +31,13 @@ def test_the_worker_can_plant_every_hook_fault_and_no_other() -> None:
     assert hooks == set(planting.HOOKS)
 
 
-@pytest.mark.parametrize("name", ["deepseek-v2-lite", "deepseek-v2", "deepseek-v3"])
+@pytest.mark.parametrize(
+    "name", ["deepseek-v2-lite", "deepseek-v2", "deepseek-v3", "deepseek-v3.2"]
+)
 def test_faults_fit_the_models_that_have_the_feature(name: str) -> None:
     fitting = {fault.name for fault in faults.fitting("hook", small.case(name).config)}
-    assert ("router-bias-ignored" in fitting) == (name == "deepseek-v3")
+    assert ("router-bias-ignored" in fitting) == (name in ("deepseek-v3", "deepseek-v3.2"))
+    assert ("indexer-rope-interleaved" in fitting) == (name == "deepseek-v3.2")
     assert ("group-limit-ignored" in fitting) == (name != "deepseek-v2-lite")
     assert ("q_a-kv_a-swapped" in fitting) == (name != "deepseek-v2-lite")
     assert "wrong-softmax-scale" in fitting

@@ -23,7 +23,7 @@ KEPT = (
 
 
 @pytest.mark.parametrize(
-    "name", ["deepseek-v2-lite", "deepseek-v2", "deepseek-v2.5", "deepseek-v3"]
+    "name", ["deepseek-v2-lite", "deepseek-v2", "deepseek-v2.5", "deepseek-v3", "deepseek-v3.2"]
 )
 def test_a_small_model_keeps_heads_router_and_rope_of_its_variant(name: str) -> None:
     facts, config = variants.variant(name).facts, small.case(name).config
@@ -48,6 +48,16 @@ def test_quantisation_and_prediction_layers_are_left_out() -> None:
     assert not {"quantization_config", "num_nextn_predict_layers"} & set(
         small.case("deepseek-v3").config
     )
+
+
+def test_the_indexer_keeps_its_heads_and_decides_for_the_longer_prompts_only() -> None:
+    facts, config = variants.variant("deepseek-v3.2").facts, small.case("deepseek-v3.2").config
+    for key in ("index_n_heads", "index_head_dim"):
+        assert config[key] == facts[key]
+    lengths = [len(ids) + small.steps() for ids in small.prompts().values()]
+    assert sum(length <= config["index_topk"] for length in lengths) == 2
+    assert sum(length > config["index_topk"] for length in lengths) == 2
+    assert "index_topk" not in small.case("deepseek-v3").config
 
 
 def test_forms_change_only_what_they_say() -> None:

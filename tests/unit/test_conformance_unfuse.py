@@ -9,7 +9,7 @@ from dspatch.conformance import small
 from dspatch.conformance.workers.oracle_worker import weights as published
 from dspatch.engines.workers.vllm_worker import weights
 
-CASES = ["deepseek-v2-lite", "deepseek-v3", "deepseek-v3/odd-heads"]
+CASES = ["deepseek-v2-lite", "deepseek-v3", "deepseek-v3/odd-heads", "deepseek-v3.2"]
 
 
 def fused(tensors: dict[str, np.ndarray], experts: str) -> dict[str, np.ndarray]:
@@ -24,6 +24,10 @@ def fused(tensors: dict[str, np.ndarray], experts: str) -> dict[str, np.ndarray]
         stem = name.removesuffix("q_a_proj.weight")
         parts = (out.pop(name), out.pop(f"{stem}kv_a_proj_with_mqa.weight"))
         out[f"{stem}fused_qkv_a_proj.weight"] = np.concatenate(parts)
+    for name in [name for name in tensors if name.endswith(".indexer.wk.weight")]:
+        stem = name.removesuffix("wk.weight")
+        parts = (out.pop(name), out.pop(f"{stem}weights_proj.weight"))
+        out[f"{stem}wk_weights_proj.weight"] = np.concatenate(parts)
     return _stacked(out, experts)
 
 

@@ -56,3 +56,12 @@ def test_names_are_the_published_ones() -> None:
     lite = {name for name, _ in weights.shapes(small.case("deepseek-v2-lite").config)}
     assert "model.layers.0.self_attn.q_proj.weight" in lite
     assert not any("q_a_proj" in name or "correction_bias" in name for name in lite)
+
+
+def test_the_bias_of_the_indexer_s_norm_is_not_taken_for_a_norm() -> None:
+    sparse = weights.tensors(small.case("deepseek-v3.2").config, 0)
+    bias = sparse["model.layers.1.self_attn.indexer.k_norm.bias"]
+    assert abs(bias.mean()) < 0.2
+    assert bias.std() > 0.3
+    norm = sparse["model.layers.1.self_attn.indexer.k_norm.weight"]
+    assert norm.mean() == pytest.approx(1.0, abs=0.05)
