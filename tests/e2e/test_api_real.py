@@ -14,7 +14,7 @@ from dspatch.index import download
 
 pytestmark = pytest.mark.e2e
 
-BOUNDS = ["--no-client", "--max-requests", "70"]
+BOUNDS = ["--no-client", "--max-requests", "60"]
 
 
 def test_the_server_of_an_installed_vllm_is_checked_and_stopped(
@@ -37,6 +37,6 @@ def test_the_server_of_an_installed_vllm_is_checked_and_stopped(
     assert found["parser.tools.deepseek_v32"]["status"] == "pass"
     assert found["stream.greedy"]["status"] == "pass"
     assert found["stream.characters"]["evidence"].startswith("1 streams")
-    assert report["facts"]["requests"] == 70
+    assert report["facts"]["requests"] == 60
     log = next((tmp_path / "work").rglob("server.log")).read_text(errors="replace")
     assert "http://127.0.0.1:" in log
