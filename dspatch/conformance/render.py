@@ -42,15 +42,16 @@ def as_markdown(report: Report, selftest: Selftest | None = None) -> str:
 
 def _matrix(selftest: Selftest) -> Iterator[str]:
     """Fault × check, with other projects' rules on the same runs, and how many each caught."""
-    from dspatch.conformance.selftest import COLUMNS, RULES, passes, power
+    from dspatch.conformance.selftest import RULES, columns, passes, power
 
-    headers = ["fault", "model", *COLUMNS, *RULES.values(), "outcome", "found at"]
+    checks = columns(selftest)
+    headers = ["fault", "model", *checks, *RULES.values(), "outcome", "found at"]
     yield _row(headers)
     yield _row(["---"] * len(headers))
     marks = {"fail": "caught", "pass": "·", "not-shown": "–"}
     for one in selftest.planted:
         status = {result.check: marks[result.status] for result in one.results}
-        own = [status.get(check, "") for check in COLUMNS]
+        own = [status.get(check, "") for check in checks]
         theirs = [passes(one, rule) for rule in RULES]
         end = [f"{one.outcome} {one.refused}".strip(), one.found_at]
         yield _row([one.fault.name, one.variant, *own, *theirs, *end])

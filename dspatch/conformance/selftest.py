@@ -194,15 +194,22 @@ def passes(one: Planted, rule: str) -> str:
     return {True: "·", False: "caught", None: ""}[one.rules.get(rule)]
 
 
+def columns(selftest: Selftest) -> list[str]:
+    """The checks that judged any of the faults."""
+    judged = {result.check for one in selftest.planted for result in one.results}
+    return [name for name in COLUMNS if name in judged]
+
+
 def as_table(selftest: Selftest) -> Table:
     """The matrix for the terminal: a row a fault, a column a check."""
     from rich.table import Table
     from rich.text import Text
 
+    named_checks = columns(selftest)
     table = Table(
         "model",
         "fault",
-        *COLUMNS,
+        *named_checks,
         "outcome",
         "found at",
         title="Planted faults",
@@ -212,7 +219,7 @@ def as_table(selftest: Selftest) -> Table:
     for one in selftest.planted:
         status = {result.check: marks[result.status] for result in one.results}
         named = {one.fault.caught_by: "bold"}
-        cells = [Text(status.get(name, ""), style=named.get(name, "")) for name in COLUMNS]
+        cells = [Text(status.get(name, ""), style=named.get(name, "")) for name in named_checks]
         cells += [Text(passes(one, rule)) for rule in RULES]
         style = {"caught": "green", "missed": "bold red", "not-shown": "yellow"}[one.outcome]
         outcome = Text(f"{one.outcome} {one.refused}".strip(), style=style)
