@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -51,6 +52,11 @@ class Console:
         for number, row in enumerate([headers, *rows]):
             line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             click.echo(click.style(line.rstrip(), bold=number == 0))
+
+    @property
+    def columns(self) -> int | None:
+        """How wide the terminal is; `None` where the output is no terminal's."""
+        return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
     def rich(self, *renderables: Any) -> None:
         """What rich draws, part of the result."""

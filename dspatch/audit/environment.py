@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from dspatch import pins, process
 from dspatch.audit import source
@@ -22,7 +25,7 @@ from dspatch.pins.engines import Engine
 TIMEOUT = 60.0  # seconds; a Python on a slow network drive
 # Runs on any Python that an engine supports; `-I` keeps its own folder and variables out of it.
 _ASK = """\
-import json, site, sys
+import csv, json, os, site, sys
 from importlib import metadata
 places = [p for p in sys.path if p]
 if sys.prefix == sys.base_prefix:
@@ -30,24 +33,38 @@ if sys.prefix == sys.base_prefix:
 found = []
 for name in json.loads(sys.argv[1]):
     for dist in metadata.distributions(name=name, path=places):
-        found.append([name, dist.version, str(dist.locate_file("")), dist.read_text("direct_url.json")])
+        root = str(dist.locate_file(""))
+        record = dist.read_text("RECORD")
+        rows = [row[0] for row in csv.reader((record or "").splitlines()) if row]
+        lost = [row for row in rows if row.endswith(".py") and not os.path.exists(os.path.join(root, row))]
+        version = (dist.metadata or {}).get("Version")
+        direct = dist.read_text("direct_url.json")
+        found.append([name, version, root, direct, record is not None, lost])
 print(json.dumps(found))
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Installed:
-    """An installed engine: `root` is the folder that holds its package."""
+    """An installed engine: `root` is the folder that holds its package.
+
+    `lost` are the sources that its RECORD lists and that are not there; `recorded`: it has a RECORD.
+    """
 
     engine: str
     project: str
     version: str
     root: Path
     editable: bool
+    recorded: bool = True
+    lost: tuple[str, ...] = ()
 
 
-def of_environment(given: str, engine: str | None) -> Source:
+def of_environment(given: str, engine: str | None, notes: list[str] | None = None) -> Source:
     """The engine that a Python, or the Python of a virtual environment's folder, has installed.
+
+    A file that is not there, and that it has lost or may have lost, is beyond what the source can say;
+    `notes` gets a line about that.
 
     Raises `EngineEnvironmentError` when there is no such Python, it does not run, or the engine is
     not (or only half) installed.
@@ -61,13 +78,36 @@ def of_environment(given: str, engine: str | None) -> Source:
             why=f"{found.root / facts.package / '__init__.py'} does not exist",
             next=f"install it anew: {python} -m pip install --force-reinstall {found.project}",
         )
-    return source.of_folder(
+    if (told := _loss(found)) and notes is not None:
+        notes.append(told)
+    read = source.of_folder(
         found.engine,
         found.root,
         version=found.version,
         kind="folder" if found.editable else "environment",
         origin=f"{found.project} {found.version} in {found.root}",
         package=facts.package,
+    )
+    if found.editable or (found.recorded and not found.lost):
+        return read
+    lost = frozenset(found.lost)
+    return replace(
+        read, outside=lambda path: read.outside(path) or not found.recorded or path in lost
+    )
+
+
+def _loss(found: Installed) -> str:
+    """What an installation has lost, in words; empty where it is whole."""
+    if found.editable:
+        return ""
+    anew = "what rests on their absence is unknown; install it anew"
+    if not found.recorded:
+        return f"{found.project} has no RECORD, so files may be missing: {anew}"
+    if not found.lost:
+        return ""
+    named = ", ".join(found.lost[:2]) + (" …" if found.lost[2:] else "")
+    return (
+        f"{found.project} has lost {len(found.lost)} of the files in its RECORD ({named}): {anew}"
     )
 
 
@@ -80,7 +120,7 @@ def find(python: Path, engine: str | None) -> Installed:
         for project in facts.projects
     }
     rows = {(str(row[0]), str(row[1]), str(row[2])): row for row in _ask(python, list(projects))}
-    found = [_installed(row, projects, engines) for row in rows.values()]
+    found = [_installed(python, row, projects, engines) for row in rows.values()]
     if len(found) == 1:
         return found[0]
     told = ", ".join(f"{each.project} {each.version} in {each.root}" for each in found)
@@ -105,17 +145,23 @@ def _ask(python: Path, projects: Sequence[str]) -> list[list[Any]]:
             [python, "-I", "-c", _ASK, json.dumps(projects)], timeout=TIMEOUT, env={"LC_ALL": "C"}
         )
         rows = json.loads(done.stdout.splitlines()[-1])
-    except (ProcessError, ProcessTimeoutError) as error:
-        raise _broken(python, error.why or error.what) from None
+    except ProcessTimeoutError as error:
+        raise _broken(python, error.what) from None
+    except ProcessError as error:
+        why = error.why if os.access(python, os.X_OK) else "it is no program that may be run"
+        raise _broken(python, why) from None
+    except OSError as error:
+        raise _broken(python, f"it is no program that can be run here: {error.strerror}") from None
     except (ValueError, IndexError) as error:
         raise _broken(python, f"its answer cannot be read: {error}") from None
     return list(rows)
 
 
 def _installed(
-    row: Sequence[Any], projects: Mapping[str, str], engines: Mapping[str, Engine]
+    python: Path, row: Sequence[Any], projects: Mapping[str, str], engines: Mapping[str, Engine]
 ) -> Installed:
-    project, version, root, direct = row
+    project, version, root, direct, recorded, lost = row
+    _check_version(python, project, version, root)
     where = json.loads(direct) if direct else {}
     editable = bool(where.get("dir_info", {}).get("editable"))
     if editable:
@@ -126,7 +172,20 @@ def _installed(
     if editable and not (place / engines[engine].package).is_dir():
         place = place / "src" if (place / "src" / engines[engine].package).is_dir() else place
     return Installed(
-        engine=engine, project=project, version=str(version), root=place, editable=editable
+        engine=engine, project=project, version=str(version), root=place, editable=editable,
+        recorded=bool(recorded), lost=tuple(lost),
+    )  # fmt: skip
+
+
+def _check_version(python: Path, project: str, version: Any, root: str) -> None:
+    """Raise for a distribution whose metadata is gone or states no version."""
+    with suppress(InvalidVersion, TypeError):
+        Version(version)
+        return
+    raise EngineEnvironmentError(
+        f"{python} lists {project}, but cannot say in which version.",
+        why=f"its metadata in {root} states {version!r}" if version else f"{root} has no METADATA",
+        next=f"install it anew: {python} -m pip install --force-reinstall {project}",
     )
 
 

@@ -48,7 +48,7 @@ def opened(place: Place, traffic: Traffic, notes: list[str]) -> Iterator[Source]
     """The source that a user named; without any, of the job applied last, or else the newest pin."""
     engine = place.engine or "vllm"
     if place.env is not None:
-        yield environment.of_environment(place.env, place.engine)
+        yield environment.of_environment(place.env, place.engine, notes)
         return
     if place.repo is not None and place.rev is None and Path(place.repo).expanduser().is_dir():
         yield origins.of_work_tree(engine, place.repo)

@@ -101,6 +101,10 @@ def _one(
 
     if given["env"] is not None and (given["rev"] or given["repo"]):
         raise click.UsageError("--env names an installation; leave --rev and --repo out")
+    if given["only"]:
+        raise click.UsageError("--finding goes with --all-releases; --explain ID tells one finding")
+    if strict and fail_on is None:
+        raise click.UsageError("--strict goes with --fail-on")
     checkpoint = _checkpoint(given)
     user = _user(given, checkpoint)
     words = {key: given[key] for key in ("engine", "rev", "repo", "env", "base", "native")}
@@ -113,12 +117,19 @@ def _one(
 
 
 def _history(console: Console, **given: Any) -> None:
+    from dspatch.audit import explain as explaining
     from dspatch.audit.recorded import path_of
     from dspatch.stages import audit_history as stage
     from dspatch.stages import show_history as show
 
     if any(given[name] for name in ("rev", "repo", "env")):
         raise click.UsageError("all releases are audited; leave --rev, --repo and --env out")
+    alone = [name for name in ("fail_on", "strict", "details", "sarif") if given[name]]
+    if alone:
+        option = alone[0].replace("_", "-")
+        raise click.UsageError(f"--{option} is for one release; leave it out, or name --rev")
+    for name in given["only"]:
+        explaining.find(name)
     engine = given["engine"] or "vllm"
     ranges = given["write_ranges"] or given["check_ranges"]
     user = None if ranges else _user(given, _checkpoint(given))

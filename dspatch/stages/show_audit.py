@@ -22,6 +22,7 @@ _COLOURS = {
 }  # fmt: skip
 _WIDTH = 10  # of the longest severity
 _LONGEST = 60  # of a condition in the table
+_TABLE = 200  # columns below which its lines would wrap
 _SHOWN = 3  # places of evidence; --json has all
 
 
@@ -83,6 +84,9 @@ def _conditional(found: Sequence[Found], console: Console) -> None:
     console.say(
         "Under a condition (--details shows these in full; --target, --gpu and the command decide):"
     )
+    if console.columns is not None and console.columns < _TABLE:
+        _stacked(found, console)
+        return
     console.table(
         ("SEVERITY", "WHEN", "ID", "GOOD FROM", "PATCH", ""),
         [
@@ -97,6 +101,14 @@ def _conditional(found: Sequence[Found], console: Console) -> None:
             for each in found
         ],
     )
+
+
+def _stacked(found: Sequence[Found], console: Console) -> None:
+    """The same for a terminal that the table does not fit: two lines a finding."""
+    for each in found:
+        console.say(f"{_mark(each.finding.severity)}  {each.finding.title}")
+        told = [each.finding.id, _short("; ".join(each.when)), f"good from: {_first_good(each)}"]
+        console.say(f"{'':{_WIDTH}}  {' · '.join(told)}")
 
 
 def _short(text: str) -> str:
@@ -139,7 +151,8 @@ def _notes(done: Audited, console: Console) -> None:
     console.say(
         f"{len(done.clean)} findings it has not, {done.others} that do not concern this model and place"
     )
-    if any(BEYOND in why for found in done.unknown for why in found.answer.why):
+    beyond = any(BEYOND in why for found in done.unknown for why in found.answer.why)
+    if beyond and done.kind in ("pin", "release"):
         console.say("--native reads the sdist, too, and with it what lies beyond a wheel")
     if done.nearest is not None:
         console.say(_nearest(done.nearest))

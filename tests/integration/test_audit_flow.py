@@ -11,6 +11,7 @@ import pytest
 
 from dspatch import fetch
 from dspatch.cli import main
+from dspatch.console import Console
 from tests import audit_kit
 from tests.support import dedent, git, repository
 from tests.unit.index_server import Index, serve
@@ -338,3 +339,38 @@ def test_without_an_index_a_release_is_told_as_it_was_recorded(
 def test_only_lines_of_the_finding_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     done = result("--all-releases", "--finding", "vllm-v3-absent", capsys=capsys)
     assert [each["id"] for each in done["findings"]] == ["vllm-v3-absent"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--rev", "v0.9.0", "--finding", "vllm-v3-absent"), "--finding goes with --all-releases"),
+        (("--rev", "v0.9.0", "--strict"), "--strict goes with --fail-on"),
+        (("--all-releases", "--fail-on", "wrong"), "--fail-on is for one release"),
+        (("--all-releases", "--sarif", "x.sarif"), "--sarif is for one release"),
+        (("--all-releases", "--details"), "--details is for one release"),
+        (("--all-releases", "--rev", "v0.9.0"), "leave --rev, --repo and --env out"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(
+    words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(*words, capsys=capsys)
+    assert (code, out) == (2, "")
+    assert told in err
+
+
+def test_a_finding_that_is_none_has_no_releases(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run("--all-releases", "--finding", "vllm-v3-absnt", capsys=capsys)
+    assert (code, out) == (31, "")
+    assert "nearest: vllm-v3-absent" in err
+
+
+def test_a_narrow_terminal_gets_two_lines_a_finding(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Console, "columns", 60)
+    _, out, _ = run("--rev", "v0.9.0", "--variant", "deepseek-v3", capsys=capsys)
+    assert "SEVERITY" not in out
+    assert "crash       The CPU platform refuses latent attention\n" in out
+    assert "            vllm-cpu-refused · on cpu · good from: " in out

@@ -67,6 +67,22 @@ def test_seen_run_is_said_of_what_was(finding: Finding) -> None:
         assert not finding.fix or not row.has or row.patched not in (None, row.stock)
 
 
+def test_the_numbers_are_those_that_are_stated() -> None:
+    seen = [
+        (row.has, recorded.load(each.engine).state(each.id, rev.removeprefix("v")) == "yes")
+        for each in ALL
+        for row in each.confirmed
+        for rev in row.revs
+        if rev in audit_kit.PROVEN[each.engine]
+    ]
+    right, false, missed = (seen.count(key) for key in ((True, True), (False, True), (True, False)))
+    told = (
+        f"{len(seen)} outcomes, {right + missed} of them faults: "
+        f"precision {right / (right + false):.2f}, recall {right / (right + missed):.2f}"
+    )
+    assert told in " ".join((ROOT / "benchmarks" / "RESULTS.md").read_text().split()), told
+
+
 def test_what_ran_is_found_by_the_version() -> None:
     rope = next(each for each in ALL if each.id == "vllm-cpu-rope-strides")
     assert (ran := confirmed.on(rope.confirmed, "0.32.0")) is not None

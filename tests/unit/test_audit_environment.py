@@ -35,6 +35,7 @@ def install(site: Path, project: str, version: str, *, package: bool = True) -> 
     info = site / f"{project.replace('-', '_')}-{version}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n")
+    (info / "RECORD").write_text("vllm/__init__.py,,\nvllm/cpu.py,,\n")
     if package:
         (site / "vllm").mkdir(exist_ok=True)
         (site / "vllm" / "__init__.py").write_text(BOOM)
