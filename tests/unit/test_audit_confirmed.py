@@ -61,7 +61,7 @@ def test_running_and_reading_say_the_same(finding: Finding) -> None:
 
 @every
 def test_seen_run_is_said_of_what_was(finding: Finding) -> None:
-    assert (finding.established == "run") == any(row.has for row in finding.confirmed)
+    assert finding.established == "run" or not any(row.has for row in finding.confirmed)
     for row in finding.confirmed:
         assert (ROOT / row.by).is_file()
         assert not finding.fix or not row.has or row.patched not in (None, row.stock)

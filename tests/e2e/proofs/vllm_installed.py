@@ -13,6 +13,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -139,6 +140,69 @@ def tool_parser() -> str:
 
     tokenizer = SimpleNamespace(get_vocab=lambda: {"<|im_start|>": 0, "hello": 1})
     return type(DeepSeekV3ToolParser(tokenizer)).__name__
+
+
+WORDS = (
+    "<think>", "</think>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>",
+    "<｜tool▁call▁end｜>", "<｜tool▁sep｜>",
+)  # fmt: skip
+CALL = (
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{}\n```"
+    "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+)
+ARGUMENTS = '{"city": "Bonn", "days": 3}'
+
+
+def tokenizer() -> SimpleNamespace:
+    """As much of a tokenizer as the parsers ask: the numbers of V3's own marks."""
+    return SimpleNamespace(get_vocab=lambda: {word: n for n, word in enumerate(WORDS)})
+
+
+def ids(text: str) -> list[int]:
+    """The marks of a text as tokens, everything else as one."""
+    parts = re.split("(" + "|".join(map(re.escape, WORDS)) + ")", text)
+    return [WORDS.index(part) if part in WORDS else 99 for part in parts if part]
+
+
+def think_opener() -> str:
+    """What the reasoning is where the model's <think> comes together with the next token."""
+    from vllm.reasoning.deepseek_r1_reasoning_parser import DeepSeekR1ReasoningParser
+
+    text = "<think>Hmm"
+    parser = DeepSeekR1ReasoningParser(tokenizer())
+    told = parser.extract_reasoning_streaming("", text, text, [], ids(text), ids(text))
+    return f"reasoning is {told.reasoning!r}"
+
+
+def call_in_lines() -> str:
+    """What is made of a call whose arguments stand on several lines."""
+    from vllm.tool_parsers.deepseekv3_tool_parser import DeepSeekV3ToolParser
+
+    parser = DeepSeekV3ToolParser(tokenizer())
+    counts = []
+    for arguments in (ARGUMENTS, ARGUMENTS.replace(", ", ",\n")):
+        text = CALL.replace("{}", arguments)
+        counts.append(len(parser.extract_tool_calls(text, SimpleNamespace()).tool_calls))
+    return f"{counts[0]} call from one line, {counts[1]} from two"
+
+
+def streamed_call() -> str:
+    """The arguments that come of a call, streamed in three deltas that end where tokens do."""
+    from vllm.tool_parsers.deepseekv3_tool_parser import DeepSeekV3ToolParser
+
+    whole = CALL.replace("{}", ARGUMENTS)
+    ends = [whole.index("weather"), whole.index("Bonn"), len(whole)]
+    parser, done, told = DeepSeekV3ToolParser(tokenizer()), "", ""
+    for end in ends:
+        text = whole[:end]
+        made = parser.extract_tool_calls_streaming(
+            done, text, text[len(done) :], ids(done), ids(text), ids(text[len(done) :]),
+            SimpleNamespace(),
+        )  # fmt: skip
+        for call in (made.tool_calls or []) if made else []:
+            told += (call.function.arguments or "") if call.function else ""
+        done = text
+    return f"{len(told)} of {len(ARGUMENTS)} characters come"
 
 
 def routing(**stated: object) -> dict[str, Any]:
@@ -273,7 +337,10 @@ PROOFS = {
     "vllm-flag-swap-space": lambda: flag("--swap-space", "4"),
     "vllm-flag-task": lambda: flag("--task", "generate"),
     "vllm-fp8-tensor-parallel-slices": fp8_slices,
+    "vllm-think-opener-streamed": think_opener,
+    "vllm-tool-arguments-with-lines": call_in_lines,
     "vllm-tool-parser-needs-tokens": tool_parser,
+    "vllm-tool-stream-drops-arguments": streamed_call,
     "vllm-v3-topk-method": topk_method,
     "vllm-v32-package-no-xpu": package_v32,
     "vllm-v32-package-sm100-only": package_v32,
