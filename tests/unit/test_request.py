@@ -9,7 +9,7 @@ import pytest
 
 from dspatch import variants
 from dspatch.errors import UnknownVariantError
-from dspatch.stages.request import Request, resolve, served
+from dspatch.stages.request import Request, known, resolve, served
 
 CONFIGS = Path(__file__).parents[1] / "data" / "configs"
 
@@ -43,3 +43,8 @@ def test_a_file_that_is_no_config_is_an_error(text: str | None, tmp_path: Path) 
         path.write_text(text)
     with pytest.raises(UnknownVariantError):
         served((str(path),))
+
+
+def test_what_looks_at_every_variant_looks_at_those_too_that_a_job_has_to_name() -> None:
+    assert [v.name for v in known(())] == list(variants.table())
+    assert known(("deepseek-v3",)) == served(("deepseek-v3",))
