@@ -266,6 +266,30 @@ def test_an_operation_without_a_module_stays_unobserved() -> None:
     assert watching._find(layer, ("mlp.gate",)) is None
 
 
+class Rows:
+    """Stands for a tensor of this many rows."""
+
+    def __init__(self, rows: int) -> None:
+        self.shape = (rows,)
+
+
+@pytest.mark.parametrize("value", [None, "no tensor", Rows(3), Rows(0)])
+def test_what_has_another_form_stays_unobserved_and_stops_nothing(value: object) -> None:
+    places = object.__new__(watching.Places)
+    places.index, places.taken, places.parts, places.tokens = [0], set(), {}, Rows(2)
+    places.take("0.rope", value)
+    assert places.parts == {}
+    places.tokens = None
+    places.begin(Rows(2))
+    assert places.index == []
+
+
+def test_an_input_may_come_by_name_or_not_at_all() -> None:
+    assert watching._input((1, 2), {}) == 1
+    assert watching._input((), {"input_": 3}) == 3
+    assert watching._input((), {}) is None
+
+
 def test_rules_state_nothing_that_nobody_reads() -> None:
     stated = set(causes.CONDITIONS) | {"error", "check", "finding", "how", "text"}
     assert stated == {field.name for field in fields(Rule)}

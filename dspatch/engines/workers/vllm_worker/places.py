@@ -60,7 +60,7 @@ class Places:
     def begin(self, positions: Any) -> None:
         """A forward pass starts: find the rows to keep."""
         self.targets, self.index, self.taken = [], [], set()
-        if self.tokens is None or self.tokens.shape != positions.shape:
+        if getattr(self.tokens, "shape", None) != positions.shape:
             return
         pairs = zip(positions.tolist(), self.tokens.tolist(), strict=True)
         for number, pair in enumerate(pairs):
@@ -71,8 +71,13 @@ class Places:
         self.take("embed", self.embedded)
 
     def take(self, name: str, value: Any) -> None:
-        """Keep the rows of one operation's result, (tokens, ...), the first time in a pass."""
-        if self.index and name not in self.taken and value.shape[0] == self.tokens.shape[0]:
+        """Keep the rows of one operation's result, (tokens, ...), the first time in a pass.
+
+        Whatever is of another form is left, so that the operation stays unobserved.
+        """
+        if not self.index or name in self.taken:
+            return
+        if getattr(value, "shape", ())[:1] == self.tokens.shape[:1]:
             self.taken.add(name)
             rows = value.detach()[self.index].flatten(1).float().cpu()
             self.parts.setdefault(name, []).append((self.targets, rows))
@@ -134,10 +139,12 @@ def watching(model: Any, request: Mapping[str, Any]) -> Iterator[Places | None]:
 
 
 def _hooked(model: Any, places: Places, config: Mapping[str, Any]) -> Iterator[Any]:
-    yield model.model.embed_tokens.register_forward_hook(_embedded(places))
-    yield model.model.norm.register_forward_hook(
-        lambda module, args, output: places.take("final_norm", _first(output))
-    )
+    if (module := _find(model, ("model.embed_tokens",))) is not None:
+        yield module.register_forward_hook(_embedded(places), with_kwargs=True)
+    if (module := _find(model, ("model.norm",))) is not None:
+        yield module.register_forward_hook(
+            lambda module, args, output: places.take("final_norm", _first(output))
+        )
     # A rotary module may serve all layers; it is hooked once, and the layer is known when it runs.
     rotary: dict[int, Any] = {}
     for number, layer in enumerate(model.model.layers):
@@ -148,7 +155,7 @@ def _hooked(model: Any, places: Places, config: Mapping[str, Any]) -> Iterator[A
         if (fused := _find(layer, (FUSED,))) is not None:
             yield fused.register_forward_hook(_split(places, config["q_lora_rank"]))
         if (module := _find(layer, ("self_attn.o_proj",))) is not None:
-            yield module.register_forward_pre_hook(_before(places))
+            yield module.register_forward_pre_hook(_before(places), with_kwargs=True)
         if (module := _find(layer, ROTARY)) is not None:
             rotary[id(module)] = module
     for module in rotary.values():
@@ -170,9 +177,13 @@ def _first(output: Any) -> Any:
     return output[0] if isinstance(output, tuple) else output
 
 
+def _input(args: Any, kwargs: Any) -> Any:
+    return args[0] if args else next(iter(kwargs.values()), None)
+
+
 def _embedded(places: Places) -> Callable[..., None]:
-    def hook(module: Any, args: Any, output: Any) -> None:
-        places.tokens, places.embedded = args[0], output
+    def hook(module: Any, args: Any, kwargs: Any, output: Any) -> None:
+        places.tokens, places.embedded = _input(args, kwargs), output
 
     return hook
 
@@ -191,12 +202,14 @@ def _output(places: Places, name: str) -> Callable[..., None]:
 
 
 def _before(places: Places) -> Callable[..., None]:
-    return lambda module, args: places.here("attention", args[0])
+    return lambda module, args, kwargs: places.here("attention", _input(args, kwargs))
 
 
 def _split(places: Places, rank: int) -> Callable[..., None]:
     def hook(module: Any, args: Any, output: Any) -> None:
         both = _first(output)
+        if not hasattr(both, "shape"):
+            return
         places.here("q_a", both[..., :rank])
         places.here("kv_a", both[..., rank:])
 
@@ -207,8 +220,10 @@ def _rotated(places: Places) -> Callable[..., None]:
     def hook(module: Any, args: Any, output: Any) -> None:
         import torch
 
-        query, key = (value.flatten(1) for value in output)
-        places.here("rope", torch.cat((query, key), -1))
+        parts = output if isinstance(output, tuple) else (output,)
+        turned = [part.flatten(1) for part in parts if hasattr(part, "flatten")]
+        if len({len(part) for part in turned}) == 1:
+            places.here("rope", torch.cat(turned, -1))
 
     return hook
 
@@ -217,6 +232,8 @@ def _router(places: Places, config: Mapping[str, Any]) -> Callable[[Any, Any], t
     def note(weights: Any, ids: Any) -> tuple[Any, Any]:
         import torch
 
+        if ids.dim() != 2 or not ids.numel():
+            return weights, ids
         width = max(config["n_routed_experts"], int(ids.max()) + 1)
         dense = torch.zeros(ids.shape[0], width, dtype=torch.float32, device=ids.device)
         places.here("router", dense.scatter(1, ids.long(), weights.float()))
