@@ -28,3 +28,13 @@ def _isolated(
 def upstream() -> support.Upstream:
     """A generated mini engine."""
     return support.Upstream()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests that need a GPU out unless -m asks for them; pytest prints how many."""
+    if "gpu" in str(config.option.markexpr):
+        return
+    left_out = [item for item in items if item.get_closest_marker("gpu")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]

@@ -1,0 +1,139 @@
+"""The MLA decode kernels without a GPU: compiled for three cards, run through Triton's interpreter.
+
+Triton 3.6, which the kernels for Hopper are written for, comes before the torch of an engine's
+environment.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dspatch import process, variants
+from dspatch.engines.environment import ensure, for_wheel
+from dspatch.errors import ProcessError
+from tests.e2e.test_series_faults import wheels
+from tests.mla import rendered
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[2]
+# The interpreter of this Triton takes numpy's arrays of one element for numbers.
+TRITON = ["triton==3.6.0", "numpy==2.2.6"]
+
+
+@cache
+def environment() -> tuple[Path, str]:
+    """A Python with torch, and the folder that Triton is imported from."""
+    triton = next((ensure("mla-triton", TRITON).path / "lib").glob("python*/site-packages"))
+    return for_wheel("vllm", wheels("v0.27.1")[1]).python, str(triton)
+
+
+def run(script: str, folder: Path, *arguments: str) -> str:
+    """What a script of tests/mla prints about the kernels in a folder."""
+    python, triton = environment()
+    path = f"{triton}:{ROOT}"
+    command = [python, "-W", "ignore", ROOT / "tests" / "mla" / script, folder, *arguments]
+    return process.run(
+        command, env={"PYTHONPATH": path, "TRITON_CACHE_DIR": str(folder / "cache")}
+    ).stdout
+
+
+def small(folder: Path) -> Path:
+    """The kernels rendered for a model small enough for the interpreter."""
+    lite = variants.variant("deepseek-v2-lite")
+    tiny = replace(lite, kv_lora_rank=64, qk_rope_head_dim=16, num_attention_heads=32)
+    rendered.write(folder / "mla_decode", [tiny])
+    return folder
+
+
+# At 32 rows the Hopper kernel keeps a few scalars of its outer loop in local memory.
+FEW_SCALARS = 32
+
+CHECKS = ["heads", "pages", "new_tokens", "beyond", "plans", "refusals"]
+
+
+def test_numbers_in_the_interpreter(tmp_path: Path) -> None:
+    assert run("interpreted.py", small(tmp_path), *CHECKS).split() == CHECKS
+
+
+PLANTED = {
+    "a later part in the wrong slot": ("plan.py", "2 * (first - 1) + (", "2 * first + (", "plans"),
+    "the last share forgotten": ("plan.py", "last = (stop - 1) // share", "last = (stop - 1) // share - 1", "plans"),
+    "parts averaged, not weighted": ("combine.py", "values * weight[:, None]", "values", "heads"),
+    "rows past the end read": ("portable.py", "tl.minimum(token, length - 1) % PAGE", "token % PAGE", "heads"),
+    "new tokens see each other": ("portable.py", "(ROWS // HEADS - 1 - row // HEADS)", "0", "new_tokens"),
+    "the page is not fetched ahead": ("portable.py", "tile * TILE + TILE, length", "tile * TILE, length", "pages"),
+    "a length beyond the table taken": ("plan.py", "length > capacity", "length < 0", "beyond"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_planted_fault_is_caught_in_the_interpreter(fault: str, tmp_path: Path) -> None:
+    file, find, text, check = PLANTED[fault]
+    source = small(tmp_path) / "mla_decode" / file
+    content = source.read_text()
+    assert content.count(find) == 1
+    source.write_text(content.replace(find, text))
+    with pytest.raises(ProcessError, match="Error"):
+        run("interpreted.py", tmp_path, check)
+
+
+@cache
+def compiled(folder: Path) -> list[dict[str, Any]]:
+    """Every kernel of the published models, compiled for every card."""
+    rendered.write(folder / "mla_decode")
+    found: list[dict[str, Any]] = json.loads(run("compiled.py", folder))
+    return found
+
+
+def wrong(kernel: dict[str, Any]) -> list[str]:
+    """What is wrong with a compiled kernel."""
+    hopper = kernel["card"] == "sm_90" and (kernel["kernel"] == "hopper" or kernel["heads"] > 32)
+    said = {
+        "spills": kernel["stack"] > (FEW_SCALARS if kernel["kernel"] == "hopper" else 0),
+        "needs more shared memory than the card has": kernel["shared"] > kernel["limit"],
+        "needs other shared memory than choice.py says": kernel["shared"] != kernel["claimed"],
+        "no asynchronous copy": kernel["asynchronous_copies"] == 0,
+        "no tensor core": kernel["wgmma"] + kernel["mma"] == 0,
+        "wgmma expected": hopper and kernel["wgmma"] == 0,
+        "wgmma waits for each": hopper and kernel["wgmma_waits"] * 4 > kernel["wgmma"],
+        "its loop waits for all copies": kernel["stages"] > 2
+        and 0 in kernel["copies_in_flight"][:1],
+    }
+    return [what for what, holds in said.items() if holds]
+
+
+def test_every_kernel_compiles_for_its_cards_without_spills(tmp_path: Path) -> None:
+    kernels = compiled(tmp_path)
+    assert {(k["card"], k["kernel"]) for k in kernels} == {
+        ("sm_80", "portable"), ("sm_89", "portable"), ("sm_90", "portable"), ("sm_90", "hopper"),
+    }  # fmt: skip
+    assert {f"{k['card']} {k['kernel']} {k['heads']}": w for k in kernels if (w := wrong(k))} == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"stack": 40}, "spills"),
+        ({"shared": 240000, "claimed": 240000}, "needs more shared memory than the card has"),
+        ({"claimed": 1}, "needs other shared memory than choice.py says"),
+        ({"wgmma": 0, "mma": 9}, "wgmma expected"),
+        ({"wgmma_waits": 60}, "wgmma waits for each"),
+        ({"copies_in_flight": [0, 0]}, "its loop waits for all copies"),
+        ({"asynchronous_copies": 0}, "no asynchronous copy"),
+    ],
+)
+def test_each_fault_of_a_compiled_kernel_is_told(change: dict[str, Any], said: str) -> None:
+    fine = {
+        "card": "sm_90", "kernel": "hopper", "heads": 16, "stack": 0, "shared": 9, "limit": 232448,
+        "claimed": 9, "asynchronous_copies": 9, "wgmma": 68, "mma": 0, "wgmma_waits": 2, "stages": 8,
+        "copies_in_flight": [],
+    }  # fmt: skip
+    assert wrong(fine) == []
+    assert wrong(fine | change) == [said]

@@ -1,0 +1,123 @@
+"""Compile the rendered kernels for cards that are not here; print what ptxas made of each, as JSON.
+
+    python compiled.py FOLDER-OF-mla_decode
+
+Runs in an environment with torch and Triton 3.6, without a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
+
+# Capability, and shared memory a block: A100, L40S and RTX cards, H100 and H200.
+CARDS = {"sm_80": ((8, 0), 166912), "sm_89": ((8, 9), 101376), "sm_90": ((9, 0), 232448)}
+# Heads, page size, and how many of the kernels that would serve them.
+SHAPES = {
+    "sm_80": [(16, 64, 1), (128, 16, 1)],
+    "sm_89": [(16, 64, 2), (128, 64, 1)],
+    "sm_90": [(16, 64, 1), (32, 64, 2), (16, 16, 2), (128, 64, 1)],
+}
+TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+INTS = ("table", "lengths", "workers")
+FLOATS = ("lse", "part_out", "part_lse")
+NUMBERS = ("capacity", "table_stride", "page_stride", "token_stride")
+ALIGNED = ("q", "cache", *INTS, "out", *FLOATS, "page_stride", "token_stride")
+
+
+def main(folder: str) -> None:
+    """Compile every choice for every shape, and print a list of what came of it."""
+    sys.path.insert(0, folder)
+    print(json.dumps(list(_all())))
+
+
+def _all() -> Iterator[dict[str, Any]]:
+    from mla_decode import Shape, choices
+
+    for card, (capability, shared) in CARDS.items():
+        for heads, page, count in SHAPES[card]:
+            shape = Shape(heads=heads, q_len=1, page=page, dtype=torch.bfloat16)
+            for choice in choices(shape, capability, shared)[:count]:
+                kernel = _compile(shape, choice, capability)
+                yield {
+                    "card": card, "limit": shared, "heads": heads, "page": page,
+                    "kernel": choice.kernel, "stages": choice.stages, "claimed": choice.shared,
+                    **_facts(kernel),
+                }  # fmt: skip
+
+
+def _compile(shape: Any, choice: Any, capability: tuple[int, int]) -> Any:
+    sizes = {
+        "ROWS": shape.rows, "HEADS": shape.heads, "LATENT": shape.latent, "ROPE": shape.rope,
+        "PAGE": shape.page, "TILE": choice.tile, "BLOCK": choice.block, "STAGES": choice.stages,
+        "DEPTH": choice.stages, "DEPENDENT": capability >= (9, 0),
+    }  # fmt: skip
+    types = {"q": "*bf16", "cache": "*bf16", "out": "*bf16", "scale_log2": "fp32"}
+    types |= (
+        dict.fromkeys(INTS, "*i32") | dict.fromkeys(FLOATS, "*fp32") | dict.fromkeys(NUMBERS, "i32")
+    )
+    if choice.kernel == "hopper":
+        from mla_decode import hopper
+
+        sizes |= {
+            "WIDTH": hopper.WIDTH,
+            "BOXES": hopper.BOXES,
+            "FETCH_REGISTERS": hopper.FETCH_REGISTERS,
+        }
+        height = min(choice.tile, shape.page)
+        types["boxes"] = f"tensordesc<bf16[{height}, {hopper.WIDTH}],{hopper.box_layout()!r}>"
+        function, source = hopper.attend, GluonASTSource
+    else:
+        from mla_decode import portable
+
+        function, source = portable.attend, ASTSource
+    names = function.arg_names
+    made = source(
+        fn=function,
+        signature={n: "constexpr" if n in sizes else types[n] for n in names},
+        constexprs={(names.index(n),): value for n, value in sizes.items() if n in names},
+        attrs={(names.index(n),): [["tt.divisibility", 16]] for n in ALIGNED if n in names},
+    )
+    target = GPUTarget("cuda", 10 * capability[0] + capability[1], 32)
+    return triton.compile(made, target=target, options={"num_warps": choice.warps})
+
+
+def _facts(kernel: Any) -> dict[str, Any]:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
+        cubin.write(kernel.asm["cubin"])
+        cubin.flush()
+        usage = _tool("cuobjdump", "--dump-resource-usage", cubin.name)
+        code = _tool("nvdisasm", "-c", cubin.name)
+    registers, stack = map(int, re.search(r"REG:(\d+) STACK:(\d+)", usage).groups())  # type: ignore[union-attr]
+    return {
+        "shared": kernel.metadata.shared,
+        "registers": registers,
+        "stack": stack,
+        "wgmma": len(re.findall(r"\bHGMMA\b", code)),
+        "mma": len(re.findall(r"\bHMMA\b", code)),
+        "wgmma_waits": len(re.findall(r"WARPGROUP\.DEPBAR", code)),
+        "asynchronous_copies": len(re.findall(r"\b(?:LDGSTS|UTMALDG)\b", code)),
+        "copies_in_flight": [int(n) for n in re.findall(r"async_wait .*?num = (\d+)", kernel.asm["ttgir"])],
+    }  # fmt: skip
+
+
+def _tool(name: str, *arguments: str) -> str:
+    return subprocess.run(
+        [TOOLS / name, *arguments], capture_output=True, text=True, check=True
+    ).stdout
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,72 @@
+"""The templates of the MLA decode kernels: what they are rendered for, and the tests that need a GPU."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dspatch import variants
+from tests.mla import rendered
+
+ROOT = Path(__file__).parents[2]
+
+
+def constants(source: Path) -> dict[str, Any]:
+    """The literal constants of a module."""
+    found = {}
+    for node in ast.parse(source.read_text()).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            try:
+                found[node.targets[0].id] = ast.literal_eval(node.value)
+            except ValueError:
+                continue
+    return found
+
+
+def test_every_module_is_python(tmp_path: Path) -> None:
+    rendered.write(tmp_path)
+    for module in tmp_path.glob("*.py"):
+        assert ast.get_docstring(ast.parse(module.read_text())), module.name
+
+
+def test_heads_and_dims_are_those_of_the_job_s_models(tmp_path: Path) -> None:
+    lite = variants.variant("deepseek-v2-lite")
+    rendered.write(tmp_path / "lite", [lite])
+    found = constants(tmp_path / "lite" / "choice.py")
+    assert found["GEOMETRIES"] == ((512, 64),)
+    assert found["HEADS"] == (1, 2, 4, 8, 16)
+    odd = replace(lite, kv_lora_rank=256, qk_rope_head_dim=32, num_attention_heads=20)
+    rendered.write(tmp_path / "two", [odd, variants.variant("deepseek-v3")])
+    found = constants(tmp_path / "two" / "choice.py")
+    assert found["GEOMETRIES"] == ((256, 32), (512, 64))
+    assert found["HEADS"] == (5, 8, 10, 16, 20, 32, 64, 128)
+
+
+def pytest_says(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "tests/gpu",
+        *arguments,
+    ]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_gpu_tests_are_left_out_and_counted() -> None:
+    done = pytest_says("--collect-only", "-m", "not e2e")
+    assert done.returncode == 5  # no test was run
+    assert " deselected" in done.stdout
+
+
+def test_gpu_tests_that_are_asked_for_fail_where_there_is_no_gpu() -> None:
+    done = pytest_says("-m", "gpu", "-k", "test_float16", "-x")
+    assert done.returncode == 1
+    assert "torch" in done.stdout
