@@ -69,7 +69,7 @@ PLANTED = {
     "rows past the end read": ("portable.py", "tl.minimum(token, length - 1) % PAGE", "token % PAGE", "heads"),
     "new tokens see each other": ("portable.py", "(ROWS // HEADS - 1 - row // HEADS)", "0", "new_tokens"),
     "the page is not fetched ahead": ("portable.py", "tile * TILE + TILE, length", "tile * TILE, length", "pages"),
-    "a length beyond the table taken": ("plan.py", "length > capacity", "length < 0", "beyond"),
+    "a length beyond the table taken": ("portable.py", "asked > capacity", "asked < 0", "beyond"),
 }  # fmt: skip
 
 
