@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 import urllib.error
@@ -9,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from dspatch import process
@@ -17,6 +19,8 @@ from dspatch.errors import EngineError
 
 HOST = "127.0.0.1"
 PAUSE = 0.5  # seconds between two questions whether it is up
+LINES = 20000  # of a log that are searched for what went wrong
+ERROR = re.compile(r"(?:^|\s)(?P<what>(?:\w+\.)*[A-Z]\w*(?:Error|Exception): \S.*)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +55,7 @@ def started(
             if (code := running.poll()) is not None:
                 raise EngineError(
                     f"The engine's server ended with status {code} before it answered.",
-                    why=process.last_words(log),
+                    why=cause(log),
                     next=f"read its log: {log}",
                 )
             if time.monotonic() > ends:
@@ -62,6 +66,14 @@ def started(
                 )
             time.sleep(PAUSE)
         yield url
+
+
+def cause(log: Path) -> str:
+    """The first exception that a log names, which those after it only pass on; else its last words."""
+    with log.open(errors="replace") as lines:
+        named = (ERROR.search(line) for line in islice(lines, LINES))
+        first = next((found["what"].strip() for found in named if found), "")
+    return first or process.last_words(log)
 
 
 def _up(url: str) -> bool:

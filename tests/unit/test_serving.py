@@ -66,6 +66,15 @@ def test_a_server_that_ends_says_its_last_words(tmp_path: Path) -> None:
     assert "no such model" in caught.value.why
 
 
+def test_of_several_exceptions_in_a_log_the_first_is_the_cause(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(
+        "INFO starting\n(Core pid=7) ERROR 11-30 [core.py:9] NotImplementedError: MLA is refused.\n"
+        "Traceback (most recent call last):\nRuntimeError: the core failed, see above\n"
+    )
+    assert serving.cause(log) == "NotImplementedError: MLA is refused."
+
+
 def test_a_server_that_never_answers_is_stopped(tmp_path: Path) -> None:
     sleeps = service("import time; time.sleep(60)")
     with (
