@@ -65,18 +65,21 @@ def read(source: Source, facts: Facts) -> Exported:
     found: dict[str, Metric] = {}
     unread = []
     trees: dict[str, ast.Module] = {}
+    naming = set()
     for path in sorted(source.files.paths()):
         if any(fnmatch(path, pattern) for pattern in facts.metrics):
+            data = source.read(path) or b""
+            naming |= {path} if facts.metric_prefix.encode() in data else set()
             try:
-                trees[path] = syntax.parse(source.read(path) or b"")
+                trees[path] = syntax.parse(data)
             except (SyntaxError, ValueError) as error:
                 unread.append(f"{path}: {error}")
     if not trees:
         unread.append(f"none of {', '.join(facts.metrics[:2])} is there")
     kinds = _named_kinds(trees.values())
     name = re.compile(re.escape(facts.metric_prefix) + r"[a-zA-Z0-9_]+")
-    for path, tree in trees.items():
-        for each in _metrics(tree, name, kinds, path):
+    for path in (each for each in trees if each in naming):
+        for each in _metrics(trees[path], name, kinds, path):
             found[each.name] = _merged(found.get(each.name), each)
     samples = {sample: each for each in found.values() for sample in each.samples}
     return Exported(metrics=found, unread=tuple(unread), samples=samples)

@@ -55,9 +55,14 @@ class Taken:
         return not self.holes and not self.unparsed
 
 
-def read(source: Source, facts: Facts, server: Server) -> Taken | None:
-    """What a server of an engine takes; `None` where the source has no such server."""
-    modules = Modules(facts.package, source.read)
+def read(
+    source: Source, facts: Facts, server: Server, modules: Modules | None = None
+) -> Taken | None:
+    """What a server of an engine takes; `None` where the source has no such server.
+
+    `modules` are those of the same source, which several servers may share.
+    """
+    modules = modules or Modules(facts.package, source.read)
     for start in server.start:
         interpreter = Interpreter(modules)
         found = _started(interpreter, start, server.command)

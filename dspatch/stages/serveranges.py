@@ -17,11 +17,12 @@ from dspatch.files import write_if_changed
 from dspatch.serve import engines, environment, known, metrics, options
 from dspatch.serve.engines import Facts
 from dspatch.serve.known import KINDS, Kind, Known
+from dspatch.serve.reading.modules import Modules
 
 if TYPE_CHECKING:
     from dspatch.console import Console
 
-JOBS = 4  # releases at once; one index serves them all
+JOBS = 12  # releases at once: what takes time is to wait for one small file after the other
 Names = Mapping[Kind, Iterable[str]]
 
 
@@ -64,10 +65,11 @@ def run(engine: str, console: Console) -> Measured:
 
 def names(source: Source, facts: Facts) -> Names:
     """The names that one source has, by kind."""
-    taken = {each.name: options.read(source, facts, each) for each in facts.servers}
+    modules = Modules(facts.package, source.read)
+    taken = {each.name: options.read(source, facts, each, modules) for each in facts.servers}
     variables = environment.read(source, facts)
     exported = metrics.read(source, facts)
-    lost = [hole.why for each in taken.values() if each for hole in (*each.holes,)]
+    lost = [hole.why for each in taken.values() if each for hole in each.holes]
     lost += [each for one in taken.values() if one for each in one.unparsed]
     lost += [*variables.unread]
     if lost:
