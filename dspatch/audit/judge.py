@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 
 from dspatch.audit import answer, probe
 from dspatch.audit.answer import Answer
 from dspatch.audit.finding import Finding
-from dspatch.audit.source import Source
+from dspatch.audit.source import Source, read_together
 from dspatch.traits import Trait
-
-READERS = 8  # members fetched at once of one wheel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,18 +39,10 @@ def one(finding: Finding, source: Source, traits: Mapping[str, Trait]) -> Answer
 
 def fetch(findings: Sequence[Finding], source: Source, traits: Mapping[str, Trait]) -> None:
     """Read at once every file that the findings may look at, so that each costs no round trip."""
-    wanted = looks_at(findings, traits)
-    with ThreadPoolExecutor(READERS) as pool:
-        for done in [pool.submit(_read, source, path) for path in wanted]:
-            done.result()
+    read_together(source, looks_at(findings, traits))
 
 
 def looks_at(findings: Iterable[Finding], traits: Mapping[str, Trait]) -> list[str]:
     """Every file that findings may look at, in order of name."""
     questions = [q for each in findings for q in (each.probe, each.decides) if q is not None]
     return sorted({path for question in questions for path in probe.files(question, traits)})
-
-
-def _read(source: Source, path: str) -> None:
-    with suppress(OSError):  # asked again, it is told as unknown
-        source.read(path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from dspatch.carry.remote.releases import Release
     from dspatch.git import Repo
 
+READERS = 8  # members fetched at once of one wheel
 Kind = Literal["pin", "release", "environment", "git", "folder", "record"]
 
 
@@ -51,6 +54,18 @@ class Source:
     def looked_at(self) -> tuple[str, ...]:
         """The paths that were read so far, whether there or not."""
         return tuple(sorted(self._kept))
+
+
+def read_together(source: Source, paths: Iterable[str]) -> None:
+    """Read files at once, so that each costs no round trip of its own. Raises what reading one raises."""
+    with ThreadPoolExecutor(READERS) as pool:
+        for done in [pool.submit(_read, source, path) for path in paths]:
+            done.result()
+
+
+def _read(source: Source, path: str) -> None:
+    with suppress(OSError):  # asked again, it is told as unknown
+        source.read(path)
 
 
 def of_tree(

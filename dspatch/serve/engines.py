@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from dspatch import tomlfile
+from dspatch.audit.source import Source, read_together
 from dspatch.errors import PatchFormatError, UnknownEngineError
 from dspatch.paths import PACKAGE
 
@@ -34,7 +36,10 @@ class Server:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is known of an engine's servers before its source is read."""
+    """What is known of an engine's servers before its source is read.
+
+    `metrics` and `parsers` are patterns of paths; those of `parsers` are only fetched ahead.
+    """
 
     engine: str
     package: str
@@ -46,6 +51,7 @@ class Facts:
     prefixes: tuple[str, ...]
     metric_prefix: str
     metrics: tuple[str, ...]
+    parsers: tuple[str, ...]
 
 
 @cache
@@ -78,4 +84,14 @@ def facts(engine: str, path: Path = DATA / "servers.toml") -> Facts:
         prefixes=source.strings(table, "prefixes"),
         metric_prefix=source.get(table, "metric-prefix", str),
         metrics=source.strings(table, "metrics"),
+        parsers=source.strings(table, "parsers"),
     )
+
+
+def ahead(source: Source, patterns: Iterable[str]) -> list[str]:
+    """The paths of a source that fit patterns, in order; of a release they are fetched at once."""
+    patterns = tuple(patterns)
+    found = sorted(p for p in source.files.paths() if any(fnmatch(p, each) for each in patterns))
+    if source.kind == "release":
+        read_together(source, found)
+    return found

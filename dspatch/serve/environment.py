@@ -9,7 +9,7 @@ from typing import Literal
 
 from dspatch import astfind, syntax
 from dspatch.audit.source import Source
-from dspatch.serve.engines import Facts
+from dspatch.serve.engines import Facts, ahead
 
 TABLE = "environment_variables"
 
@@ -66,6 +66,7 @@ def _read_files(
     found: dict[str, Variable],
     unread: list[str],
 ) -> None:
+    ahead(source, paths)
     for path in paths:
         data = source.read(path)
         try:

@@ -6,12 +6,11 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
 from typing import Literal
 
 from dspatch import syntax
 from dspatch.audit.source import Source
-from dspatch.serve.engines import Facts
+from dspatch.serve.engines import Facts, ahead
 
 Kind = Literal["gauge", "counter", "histogram", "summary", "info", ""]
 _KINDS: tuple[Kind, ...] = ("gauge", "counter", "histogram", "summary", "info")
@@ -66,14 +65,13 @@ def read(source: Source, facts: Facts) -> Exported:
     unread = []
     trees: dict[str, ast.Module] = {}
     naming = set()
-    for path in sorted(source.files.paths()):
-        if any(fnmatch(path, pattern) for pattern in facts.metrics):
-            data = source.read(path) or b""
-            naming |= {path} if facts.metric_prefix.encode() in data else set()
-            try:
-                trees[path] = syntax.parse(data)
-            except (SyntaxError, ValueError) as error:
-                unread.append(f"{path}: {error}")
+    for path in ahead(source, facts.metrics):
+        data = source.read(path) or b""
+        naming |= {path} if facts.metric_prefix.encode() in data else set()
+        try:
+            trees[path] = syntax.parse(data)
+        except (SyntaxError, ValueError) as error:
+            unread.append(f"{path}: {error}")
     if not trees:
         unread.append(f"none of {', '.join(facts.metrics[:2])} is there")
     kinds = _named_kinds(trees.values())

@@ -22,7 +22,7 @@ from dspatch.serve.reading.modules import Modules
 if TYPE_CHECKING:
     from dspatch.console import Console
 
-JOBS = 12  # releases at once: what takes time is to wait for one small file after the other
+JOBS = 6  # releases at once; each reads several small files at once
 Names = Mapping[Kind, Iterable[str]]
 
 
