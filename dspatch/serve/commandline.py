@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from dspatch.errors import ServeWordsError
 from dspatch.serve.engines import Facts, Server
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
@@ -31,10 +32,7 @@ class Line:
 
 def parse(words: Sequence[str], facts: Facts) -> Line:
     """Take a command line apart; one word with blanks in it is split as a shell would."""
-    given = list(words)
-    if len(given) == 1 and len(given[0].split()) > 1:
-        given = shlex.split(given[0], comments=True)
-    given = [each for each in given if each.strip() not in ("", "\\")]
+    given = [each for each in split(words) if each.strip() not in ("", "\\")]
     start, end, server = _program(given, facts)
     front = given[:start]
     return Line(
@@ -44,6 +42,19 @@ def parse(words: Sequence[str], facts: Facts) -> Line:
         server=server,
         arguments=tuple(given[end:]),
     )
+
+
+def split(words: Sequence[str]) -> list[str]:
+    """The words of a command line, also where it was given as one. Raises `ServeWordsError`."""
+    if len(words) != 1:
+        return list(words)
+    try:
+        return shlex.split(words[0], comments=True)
+    except ValueError as error:
+        raise ServeWordsError(
+            "the command line cannot be split into words.", why=str(error),
+            next="quote it as for a shell, or write its words behind --",
+        ) from None  # fmt: skip
 
 
 def _assignments(words: Sequence[str]) -> Iterator[tuple[str, str]]:

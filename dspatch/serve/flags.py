@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from dspatch.serve.answers import Answer
 from dspatch.serve.commandline import Line
 from dspatch.serve.engines import Facts
 from dspatch.serve.environment import Environment, Variable
@@ -53,6 +54,7 @@ def of_arguments(line: Line, taken: Taken, judge: Judge) -> Iterator[Verdict]:
     words = walk(line.arguments, taken)
     for place, word in zip(taken.positionals, words.positionals, strict=False):
         yield Verdict(word=word, state="known", kind=place.name, place=place.place)
+    yield from _lacking(line, taken, len(words.positionals))
     for given in words.given:
         yield _option(given, taken, judge)
     for word in words.extra:
@@ -60,6 +62,17 @@ def of_arguments(line: Line, taken: Taken, judge: Judge) -> Iterator[Verdict]:
             word=word, state="unknown", kind="word",
             say="no option takes it, and there is no more room for words without one",
         )  # fmt: skip
+
+
+def _lacking(line: Line, taken: Taken, found: int) -> Iterator[Verdict]:
+    """Positional words that are needed and were not given; options alone may be half a command."""
+    if line.program and "--config" not in line.arguments:
+        for place in taken.positionals[found:]:
+            if place.values in ("one", "some"):
+                yield Verdict(
+                    word=f"({place.name})", state="wrong", kind="word", say="is needed, and not given",
+                    place=place.place,
+                )  # fmt: skip
 
 
 def _option(given: Given, taken: Taken, judge: Judge) -> Verdict:
@@ -74,11 +87,13 @@ def _option(given: Given, taken: Taken, judge: Judge) -> Verdict:
             given.word, given.name, "options", taken.table, whole=taken.whole, what="option"
         )
         return _unjoined(missing, given, taken)
-    why = _wrong(given, option)
-    deprecated = bool(option.deprecated)
+    why = _wrong(given, option) or _refused(given, taken)
+    deprecated = bool(option.deprecated) or (
+        given.name == "--model" and taken.rules.model == "deprecated"
+    )
     state: State = "wrong" if why else "deprecated" if deprecated else "known"
     answer = judge.answers.get(option.name)
-    said = why or (answer.say if deprecated and answer is not None else "")
+    said = why or (_advice(given, answer) if deprecated else "")
     if given.how == "abbreviated":
         said = "; ".join(each for each in (said, f"taken for {given.name}") if each)
     return Verdict(
@@ -86,6 +101,20 @@ def _option(given: Given, taken: Taken, judge: Judge) -> Verdict:
         exists=judge.told("options", given.name), place=option.place,
         instead=answer.instead if deprecated and answer is not None else (),
     )  # fmt: skip
+
+
+def _refused(given: Given, taken: Taken) -> str:
+    if given.name == "--model" and taken.rules.model == "refused":
+        return "is refused: the model is the first word behind `serve`"
+    return ""
+
+
+def _advice(given: Given, answer: Answer | None) -> str:
+    if answer is not None:
+        return answer.say
+    if given.name == "--model":
+        return "the model is the first word behind `serve`"
+    return "its own help calls it deprecated"
 
 
 def _unjoined(missing: Verdict, given: Given, taken: Taken) -> Verdict:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from dspatch import astfind
 from dspatch.audit.source import Source
@@ -36,6 +37,7 @@ class Rules:
     plus: bool = False  # `--name.key+ value` is one item of a list in it
     level: bool = False  # `-O3` is `-O 3`
     abbreviations: bool = True
+    model: Literal["", "refused", "deprecated"] = ""  # what becomes of `--model` behind `serve`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,7 @@ def read(
         interpreter = Interpreter(modules)
         found = _started(interpreter, start, server.command)
         if found is not None:
-            return _taken(interpreter, found)
+            return _taken(interpreter, found, start.partition(":")[0])
     return None
 
 
@@ -92,14 +94,14 @@ def _started(interpreter: Interpreter, start: str, command: str) -> Parser | Non
     return next((each.commands[command] for each in parsers), None)
 
 
-def _taken(interpreter: Interpreter, parser: Parser) -> Taken:
+def _taken(interpreter: Interpreter, parser: Parser, module: str) -> Taken:
     inverses = _inverses(interpreter, parser.kind)
     every = [
         option.of_added(added, interpreter.modules.path(added.module), inverses)
         for added in parser.added
     ]
     options = [HELP, *(each for each in every if not each.positional)]
-    rules = _rules(interpreter, parser)
+    rules = _rules(interpreter, parser, module)
     return Taken(
         options=tuple(options),
         positionals=tuple(each for each in every if each.positional),
@@ -110,8 +112,11 @@ def _taken(interpreter: Interpreter, parser: Parser) -> Taken:
     )
 
 
-def _rules(interpreter: Interpreter, parser: Parser) -> Rules:
-    """What the class of a parser does in its `parse_args`, as far as its code shows it."""
+def _rules(interpreter: Interpreter, parser: Parser, module: str) -> Rules:
+    """What the class of a parser does in its `parse_args`, as far as its code shows it.
+
+    `module` is where the server begins, which may refuse words, too.
+    """
     allowed = parser.keywords.get("allow_abbrev", True)
     abbreviations = allowed is not False
     found = (
@@ -122,13 +127,28 @@ def _rules(interpreter: Interpreter, parser: Parser) -> Rules:
     if not isinstance(found, FunctionRef):
         return Rules(abbreviations=abbreviations)
     calls = set(_calls(found.node))
+    places = [found.node, *filter(None, [interpreter.modules.tree(module)])]
     return Rules(
         underscores=("replace", "_", "-") in calls,
         dotted=("split", ".") in calls,
         plus=("endswith", "+") in calls,
         level=("startswith", "-O") in calls,
         abbreviations=abbreviations,
+        model=_model(places) if parser.name else "",
     )
+
+
+def _model(places: Sequence[ast.AST]) -> Literal["", "refused", "deprecated"]:
+    """What the words of errors and warnings say of `--model`, where the model has a place of its own."""
+    every = [node for place in places for node in ast.walk(place)]
+    if any(isinstance(node, ast.Raise) and _of_model(node) for node in every):
+        return "refused"
+    return "deprecated" if any(_of_model(n) for n in every if isinstance(n, ast.Call)) else ""
+
+
+def _of_model(node: ast.AST) -> bool:
+    texts = " ".join(str(n.value) for n in ast.walk(node) if isinstance(n, ast.Constant))
+    return "--model" in texts and "positional argument" in texts
 
 
 def _inverses(interpreter: Interpreter, kind: Value) -> dict[str, str]:

@@ -19,6 +19,7 @@ from dspatch.serve import (
     engines,
     environment,
     flags,
+    knowledge,
     known,
     metrics,
     options,
@@ -26,6 +27,7 @@ from dspatch.serve import (
 )
 from dspatch.serve.commandline import Line
 from dspatch.serve.engines import Facts
+from dspatch.serve.knowledge import Remark
 from dspatch.serve.verdict import FAILING, Judge, Verdict
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class Checked:
     origin: str
     subject: str
     verdicts: tuple[Verdict, ...]
+    remarks: tuple[Remark, ...]
     notes: tuple[str, ...]
     bytes: int
     requests: int
@@ -61,6 +64,7 @@ class _Work:
     facts: Facts
     judge: Judge
     notes: list[str] = field(default_factory=list)
+    remarks: tuple[Remark, ...] = ()
 
 
 def of_command(place: Place, words: Sequence[str], console: Console) -> Checked:
@@ -72,6 +76,7 @@ def of_command(place: Place, words: Sequence[str], console: Console) -> Checked:
     with _work(place, traffic, console) as work:
         line = commandline.parse(words, work.facts)
         verdicts = [*_front(line), *_variables(work, line), *_arguments(work, line)]
+        work.remarks = knowledge.remarks(work.source, commandline.split(words))
     server = line.server.name if line.server is not None and not line.program else ""
     subject = " ".join(line.program) or server
     return _checked(work, subject, verdicts, traffic, start)
@@ -85,6 +90,7 @@ def of_files(place: Place, paths: Sequence[Path], console: Console) -> Checked:
         exported = metrics.read(work.source, work.facts)
         verdicts = list(queries.verdicts(asked, exported, work.facts, work.judge))
         work.notes += [f"could not be read: {each}" for each in exported.unread]
+        work.remarks = knowledge.remarks(work.source, [each.name for each in asked])
     return _checked(work, ", ".join(str(each) for each in paths), verdicts, traffic, start)
 
 
@@ -172,6 +178,7 @@ def _checked(
         origin=work.source.origin,
         subject=subject,
         verdicts=tuple(verdicts),
+        remarks=work.remarks,
         notes=tuple(work.notes),
         bytes=traffic.bytes,
         requests=traffic.requests,

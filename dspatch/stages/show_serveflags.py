@@ -28,12 +28,25 @@ def checked(done: Checked, console: Console) -> None:
         ("", "WORD", "THERE", ""),
         [(_MARKS[each.state], _word(each), each.exists, said(each)) for each in done.verdicts],
     )
+    _remarks(done, console)
     for note in done.notes:
         console.note(f"note: {note}")
     console.note(
         f"{done.origin}: {done.bytes / 1e6:.2f} MB in {done.requests} requests, {done.seconds:.1f} s"
     )
     console.result(as_dict(done))
+
+
+def _remarks(done: Checked, console: Console) -> None:
+    """What `dspatch audit` knows of these words on this source."""
+    if not done.remarks:
+        return
+    console.say("")
+    console.say("What `dspatch audit` knows of these words; --explain ID says more:")
+    console.table(
+        ("SEVERITY", "ID", "WHEN", ""),
+        [(each.severity, each.finding, each.when, each.title) for each in done.remarks],
+    )
 
 
 def counts(done: Checked) -> str:
@@ -72,6 +85,7 @@ def as_dict(done: Checked) -> dict[str, Any]:
             {**vars(each), "values": list(each.values), "instead": list(each.instead)}
             for each in done.verdicts
         ],
+        "remarks": [vars(each) for each in done.remarks],
         "notes": list(done.notes),
         "bytes": done.bytes,
         "requests": done.requests,

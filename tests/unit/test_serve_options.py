@@ -228,6 +228,22 @@ def test_rules_are_those_of_the_parsers_class(tmp_path: Path) -> None:
     assert rules == options.Rules()
 
 
+def test_what_becomes_of_the_model_as_an_option(tmp_path: Path) -> None:
+    said = '"give the model as a positional argument, not as --model"'
+    for number, (code, rule) in enumerate(
+        [
+            (f"raise ValueError({said})", "refused"),
+            (f"logger.warning({said})", "deprecated"),
+            ("pass", ""),
+        ]
+    ):
+        utils = UTILS.replace("for arg in args:", f"{code}\n            for arg in args:")
+        files = {**FILES, "vllm/utils.py": utils}
+        assert taken(tmp_path / f"{number}", files).rules.model == rule
+        # Without a subcommand, `--model` is the only way.
+        assert taken(tmp_path / f"{number}", files, server=1).rules.model == ""
+
+
 def test_switches_of_a_class_of_its_own_pair_enable_and_disable(tmp_path: Path) -> None:
     own = (
         UTILS

@@ -145,6 +145,29 @@ def test_a_parser_of_old_takes_no_underscores_and_no_dots() -> None:
     assert one("--tensor 8", Rules(abbreviations=False)).state == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("rule", "state"), [("refused", "wrong"), ("deprecated", "deprecated"), ("", "known")]
+)
+def test_the_model_as_an_option(rule: str, state: str) -> None:
+    model = Option(names=("--model",), values="one")
+    found = taken(Rules(model=rule))  # type: ignore[arg-type]
+    found.table["--model"] = model
+    line = commandline.parse(["vllm", "serve", "--model", "M"], FACTS)
+    (verdict,) = flags.of_arguments(line, found, JUDGE)
+    assert verdict.state == state
+
+
+def test_a_needed_word_that_is_missing_is_told() -> None:
+    needing = Taken(
+        options=(), positionals=(Option(names=("model_tag",), values="one"),), rules=RULES
+    )
+    for words, states in (
+        (["vllm", "serve"], ["wrong"]), (["vllm", "serve", "M"], ["known"]), (["--"], []),
+    ):  # fmt: skip
+        line = commandline.parse(words, FACTS)
+        assert [each.state for each in flags.of_arguments(line, needing, JUDGE)] == states
+
+
 def test_a_word_too_many_is_unknown() -> None:
     found = verdicts("MODEL --port 80 OTHER")
     assert [(each.word, each.state) for each in found][-1] == ("OTHER", "unknown")
@@ -217,7 +240,7 @@ def test_words_that_name_no_server_give_none(text: str) -> None:
 
 WORDS = st.sampled_from(
     ["MODEL", "--port", "--port=1", "-tp", "-tp=2", "3", "-1", "a b", "--eager", "--no-e", "--na",
-     "--names", "--names=x", "--ma", "--max-n", "--", "--nowhere", "-x", "-", "--pair", "", "--dtype"]
+     "--names", "--names=x", "--ma", "--max-n", "--nowhere", "-x", "-", "--pair", "", "--dtype"]
 )  # fmt: skip
 
 

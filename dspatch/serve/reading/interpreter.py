@@ -100,7 +100,7 @@ class Interpreter(Expressions):
         name = args[0] if args else Opaque("no name")
         if not isinstance(name, str):
             return Opaque("a subcommand without a name")
-        of.commands[name] = Parser(kind=of.kind, keywords=words)
+        of.commands[name] = Parser(kind=of.kind, keywords=words, name=name)
         self.parsers.append(of.commands[name])
         return of.commands[name]
 

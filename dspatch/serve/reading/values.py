@@ -105,6 +105,7 @@ class Parser:
     added: list[Added] = field(default_factory=list)
     commands: dict[str, Parser] = field(default_factory=dict)
     keywords: Mapping[str, Value] = field(default_factory=dict)
+    name: str = ""  # of a subcommand
 
 
 @dataclass(frozen=True, eq=False)
