@@ -1,6 +1,7 @@
-"""`dspatch audit` of one release, cold and warm, beside downloading and unpacking its wheel.
+"""`dspatch audit` or `serve flags` of one release, cold and warm, beside downloading and unpacking its wheel.
 
     python benchmarks/audit.py --rev v0.10.1 --variant deepseek-v3 --rounds 5
+    python benchmarks/audit.py --rev v0.27.1 --flags "vllm serve M -tp 8" --rounds 5
 
 Cold starts from an empty cache, warm from what the run before left; each figure is a whole process,
 in seconds: median (minimum to maximum). The wheel is fetched by pip without its dependencies, as
@@ -26,9 +27,9 @@ ROUNDS = 5
 
 
 def audit(words: list[str], cache: Path) -> tuple[float, float, dict[str, Any]]:
-    """One audit in a process of its own: seconds, those of them on a processor, and its result."""
+    """One command in a process of its own: seconds, those of them on a processor, and its result."""
     env = {**os.environ, "DSPATCH_CACHE": str(cache), "DSPATCH_WORK": str(cache / "work")}
-    command = [sys.executable, "-m", "dspatch", "audit", *words, "--json"]
+    command = [sys.executable, "-m", "dspatch", *words]
     start, busy = time.perf_counter(), cpu()
     done = subprocess.run(command, env=env, check=True, capture_output=True)
     return time.perf_counter() - start, cpu() - busy, json.loads(done.stdout)
@@ -67,9 +68,15 @@ def main() -> None:
     parser.add_argument("--engine", default="vllm")
     parser.add_argument("--rev", default="v0.10.1")
     parser.add_argument("--variant", default="deepseek-v3")
+    parser.add_argument("--flags", metavar="COMMAND", help="a command line that is clean, to check")
+    parser.add_argument("--no-wheel", action="store_true", help="leave the wheel out")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
-    words = ["--engine", given.engine, "--rev", given.rev, "--variant", given.variant]
+    source = ["--engine", given.engine, "--rev", given.rev, "--json"]
+    words = ["audit", *source, "--variant", given.variant]
+    if given.flags:
+        words = ["serve", "flags", *source, "--", given.flags]
+    key = "verdicts" if given.flags else "findings"
     cold: list[tuple[float, float]] = []
     warm: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -79,11 +86,14 @@ def main() -> None:
             cold.append((times[0], times[1]))
             *times, again = audit(words, cache)
             warm.append((times[0], times[1]))
-            assert first["findings"] == again["findings"]
-        fetched, unpacked, size, whole = wheel(given.engine, given.rev, Path(folder) / "wheel")
-    print(f"{given.engine} {given.rev}, {given.variant}: {len(first['findings'])} findings")
+            assert first[key] == again[key]
+        peer = None if given.no_wheel else wheel(given.engine, given.rev, Path(folder) / "wheel")
+    print(f"{given.engine} {given.rev}, {given.flags or given.variant}: {len(first[key])} {key}")
     print(f"cold: {text(cold)}, {first['bytes'] / 1e6:.2f} MB in {first['requests']} requests")
     print(f"warm: {text(warm)}, {again['bytes'] / 1e6:.2f} MB in {again['requests']} requests")
+    if peer is None:
+        return
+    fetched, unpacked, size, whole = peer
     print(
         f"wheel: {size / 1e6:.0f} MB in {fetched:.1f} s, unpacked to {whole / 1e6:.0f} MB in {unpacked:.1f} s"
     )

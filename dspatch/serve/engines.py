@@ -38,7 +38,8 @@ class Server:
 class Facts:
     """What is known of an engine's servers before its source is read.
 
-    `metrics` and `parsers` are patterns of paths; those of `parsers` are only fetched ahead.
+    `metrics` and `parsers` are patterns of paths; those of `parsers` are only fetched ahead. A file of
+    `metrics_need` counts only where the class that it names by `path:class` is there.
     """
 
     engine: str
@@ -52,6 +53,7 @@ class Facts:
     metric_prefix: str
     metrics: tuple[str, ...]
     parsers: tuple[str, ...]
+    metrics_need: Mapping[str, str]
 
 
 @cache
@@ -85,6 +87,7 @@ def facts(engine: str, path: Path = DATA / "servers.toml") -> Facts:
         metric_prefix=source.get(table, "metric-prefix", str),
         metrics=source.strings(table, "metrics"),
         parsers=source.strings(table, "parsers"),
+        metrics_need=source.get(table, "metrics-need", dict, default={}),
     )
 
 

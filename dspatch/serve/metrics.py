@@ -66,6 +66,8 @@ def read(source: Source, facts: Facts) -> Exported:
     trees: dict[str, ast.Module] = {}
     naming = set()
     for path in ahead(source, facts.metrics):
+        if path in facts.metrics_need and not _needed(source, facts.metrics_need[path]):
+            continue
         data = source.read(path) or b""
         naming |= {path} if facts.metric_prefix.encode() in data else set()
         try:
@@ -81,6 +83,17 @@ def read(source: Source, facts: Facts) -> Exported:
             found[each.name] = _merged(found.get(each.name), each)
     samples = {sample: each for each in found.values() for sample in each.samples}
     return Exported(metrics=found, unread=tuple(unread), samples=samples)
+
+
+def _needed(source: Source, place: str) -> bool:
+    """Whether the class that uses a file is there; where that cannot be told, it may be."""
+    path, _, name = place.partition(":")
+    data = source.read(path)
+    try:
+        tree = syntax.parse(data or b"")
+    except (SyntaxError, ValueError):
+        return True
+    return any(isinstance(node, ast.ClassDef) and node.name == name for node in tree.body)
 
 
 def base(name: str, kind: Kind) -> str:
@@ -142,45 +155,47 @@ def _other_use(node: ast.AST, around: tuple[ast.AST, ...]) -> bool:
 def _kind(node: ast.Constant, around: tuple[ast.AST, ...], kinds: Mapping[str, Kind]) -> Kind:
     """By the call that it is given to; else by what the name that holds it is given to; else by the
     one kind that is made in the function around it from names that are not written there."""
+    function = next((each for each in reversed(around) if isinstance(each, ast.FunctionDef)), None)
+    local = _given_names([function]) if function is not None else {}
     for each in reversed(around):
         if isinstance(each, ast.Call) and (kind := _kind_of(each.func)):
             return kind
         if isinstance(each, ast.Assign):
             names = [getattr(target, "id", "") for target in each.targets]
-            known = [kinds[name] for name in names if name in kinds]
+            held = local if function is not None else kinds
+            known = [held[name] for name in names if name in held]
             if known:
                 return known[0]
-        if isinstance(each, ast.FunctionDef):
-            made = set(_made_from_names(each))
+        if each is function:
+            made = set(local.values())
             return made.pop() if len(made) == 1 else ""
     return ""
 
 
-def _made_from_names(function: ast.FunctionDef) -> Iterator[Kind]:
-    for node in ast.walk(function):
+def _given_names(scopes: Iterable[ast.AST]) -> dict[str, Kind]:
+    """The names that are given to a metric's class below some nodes, and what each is made into."""
+    found: dict[str, Kind] = {}
+    for node in (each for scope in scopes for each in ast.walk(scope)):
         if isinstance(node, ast.Call) and (kind := _kind_of(node.func)):
-            given = [*node.args[:1], *(word.value for word in node.keywords if word.arg == "name")]
-            if any(isinstance(each, ast.Name) for each in given):
-                yield kind
+            given = [*node.args[:1], *(w.value for w in node.keywords if w.arg == "name")]
+            found |= {_last(each): kind for each in given if _last(each)}
+    return found
 
 
 def _named_kinds(trees: Iterable[ast.Module]) -> Mapping[str, Kind]:
-    """What each constant that is given to a metric's class, or keys one in a dict, is made into."""
-    found: dict[str, Kind] = {}
-    for tree in trees:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Dict):
-                pairs = zip(node.keys, node.values, strict=True)
-                found |= {
-                    _last(key): kind
-                    for key, value in pairs
-                    if key is not None and isinstance(value, ast.Call)
-                    if (kind := _kind_of(value.func)) and _last(key)
-                }
-            elif isinstance(node, ast.Call) and (kind := _kind_of(node.func)):
-                given = [*node.args[:1], *(w.value for w in node.keywords if w.arg == "name")]
-                found |= {_last(each): kind for each in given if _last(each)}
-    return found
+    """What each constant that is given to a metric's class, or keys one in a dict, is made into.
+
+    Constants are known across files; names in lower case are somebody's own.
+    """
+    trees = list(trees)
+    found = _given_names(trees)
+    for node in (each for tree in trees for each in ast.walk(tree)):
+        if isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                kind = _kind_of(value.func) if isinstance(value, ast.Call) else ""
+                if key is not None and kind and _last(key):
+                    found[_last(key)] = kind
+    return {name: kind for name, kind in found.items() if name.isupper()}
 
 
 def _kind_of(function: ast.expr) -> Kind:

@@ -11,6 +11,7 @@ from dspatch.serve.option import Option
 from dspatch.serve.options import Rules, Taken
 
 How = Literal["exact", "abbreviated", "ambiguous", "unknown"]
+_LEVEL = "--optimization-level"
 _NEGATIVE = re.compile(r"^-\d+$|^-\d*\.\d+$")
 
 
@@ -44,7 +45,7 @@ class Words:
 
 def walk(arguments: Sequence[str], taken: Taken) -> Words:
     """Assign every word to an option or a place, as the parser of the server would."""
-    words = _levels(arguments) if taken.rules.level else list(arguments)
+    words = _levels(arguments, taken) if taken.rules.level else list(arguments)
     given: list[Given] = []
     loose: list[str] = []
     at = 0
@@ -70,12 +71,15 @@ def _places(taken: Taken) -> int:
     return len(taken.positionals)
 
 
-def _levels(arguments: Sequence[str]) -> list[str]:
-    """`-O3` as two words, as vLLM's parser makes of it."""
+def _levels(arguments: Sequence[str], taken: Taken) -> list[str]:
+    """`-O3` as two words, as vLLM's parser makes of it: `-O`, or the option that took its place."""
+    name = "-O" if "-O" in taken.table or _LEVEL not in taken.table else _LEVEL
     found: list[str] = []
-    for word in arguments:
+    for at, word in enumerate(arguments):
         if word.startswith("-O") and word != "-O" and not word.startswith("-O."):
-            found += ["-O", word[3:] if word[2] == "=" else word[2:]]
+            found += [name, word[3:] if word[2] == "=" else word[2:]]
+        elif word == "-O" and arguments[at + 1 : at + 2] and arguments[at + 1].isdigit():
+            found.append(name)
         else:
             found.append(word)
     return found

@@ -7,23 +7,18 @@ parsers themselves say, built from the same sources by `benchmarks/serve_truth.p
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dspatch import paths
-from dspatch.audit import finding as findings
-from dspatch.audit import recorded
 from dspatch.audit.origins import published
 from dspatch.carry.remote import releases
 from dspatch.carry.remote.ranges import Traffic
 from dspatch.carry.remote.releases import Published
 from dspatch.cli import main
-from dspatch.serve import answers, engines, known, options
-from dspatch.serve.answers import Answer
-from dspatch.serve.known import Kind, Known
+from dspatch.serve import engines, known, options
 from dspatch.serve.options import Taken
 from dspatch.stages import serveranges
 
@@ -38,8 +33,6 @@ READ = [
 ]  # fmt: skip
 FACTS = {engine: engines.facts(engine) for engine in ("vllm", "lmdeploy")}
 VALUES = {None: "one", 0: "none", "?": "optional", "*": "any", "+": "some"}
-# What a bare name in the record of answers may end with.
-KINDS: tuple[Kind, ...] = ("options", "environment", "metrics", "hidden")
 
 
 @pytest.fixture(scope="module")
@@ -95,69 +88,6 @@ def test_the_variables_that_are_recorded_are_those_of_the_engines_table(version:
         if version in record.releases_of("environment", name)
     }
     assert set(TRUTH["vllm"][version]["variables"]) <= ours
-
-
-def every_answer() -> Iterator[tuple[str, Answer]]:
-    for engine in FACTS:
-        for one in dict.fromkeys(answers.load(engine).values()):
-            yield engine, one
-
-
-def having(record: Known, name: str) -> set[str]:
-    """The releases that have a name of whatever kind, a value behind it left out."""
-    base = name.split()[0].partition("=")[0]
-    base = base.partition(".")[0] if base.startswith("--") else base
-    return {version for kind in KINDS for version in record.releases_of(kind, base)}
-
-
-@pytest.mark.parametrize(
-    ("engine", "answer"), every_answer(), ids=lambda each: getattr(each, "names", [each])[0]
-)
-def test_an_answer_is_true_of_the_releases(engine: str, answer: Answer) -> None:
-    record = known.load(engine)
-    every = set(record.releases)
-    for name in answer.names:
-        there = having(record, name)
-        if answer.fate == "never":
-            assert not there, (name, record.ranges("options", name))
-        elif not name.startswith(FACTS[engine].metric_prefix) or there:
-            assert there, name
-            assert there < every, name
-    if answer.fate != "never":
-        assert any(having(record, name) for name in answer.names)
-    for name in answer.instead:
-        assert having(record, name), name
-        if answer.fate == "renamed":
-            # Where the old name is gone, the new one is there.
-            last = max(record.releases.index(v) for n in answer.names for v in having(record, n))
-            assert last + 1 == len(record.releases) or having(record, name) & set(
-                record.releases[last + 1 :]
-            )
-
-
-@pytest.mark.parametrize(("engine", "answer"), [each for each in every_answer() if each[1].finding])
-def test_an_answer_and_its_finding_say_the_same(engine: str, answer: Answer) -> None:
-    """One knowledge: the finding exists, and where it holds, the name is not there to be used."""
-    (finding,) = [
-        each for each in findings.load_all(engine, _traits(engine)) if each.id == answer.finding
-    ]
-    ranges = recorded.load(engine)
-    record = known.load(engine)
-    holds = [v for v in record.releases if ranges.state(finding.id, v) == "yes"]
-    assert holds
-    for name in answer.names:
-        visible = {
-            v
-            for kind in ("options", "environment", "metrics")
-            for v in record.releases_of(kind, name)
-        }
-        assert not visible & set(holds), (name, sorted(visible & set(holds)))
-
-
-def _traits(engine: str) -> Any:
-    from dspatch import series
-
-    return series.layered(engine).traits
 
 
 def test_the_command_says_all_of_it_about_a_real_release(

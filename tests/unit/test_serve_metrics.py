@@ -49,6 +49,15 @@ LOGGERS = '''
             specs = [("vllm:drafts", "x"), ("vllm:accepted", "x")]
             return [self._counter_cls(name=name, documentation=doc) for name, doc in specs]
 
+        def information(self):
+            name = None
+            if self.kind:
+                name = "vllm:cache_usage_info"
+            return self._gauge_cls(name=name, documentation="x")
+
+        def other(self, name):
+            return self._counter_cls(name=name, documentation="another name of the same spelling")
+
         def unknown(self, registry):
             registry.make("vllm:of_some_kind")
 '''
@@ -92,6 +101,7 @@ def test_every_metric_is_found_with_its_kind(exported: Exported) -> None:
     assert {name: each.kind for name, each in exported.metrics.items()} == {
         "vllm:num_requests_running": "gauge", "vllm:cache_queries": "counter", "vllm:tokens": "counter",
         "vllm:ttft_seconds": "histogram", "vllm:cache_config": "info", "vllm:old_usage": "gauge",
+        "vllm:cache_usage_info": "gauge",
         "vllm:constant_seconds": "histogram", "vllm:loaded_bytes": "counter",
         "vllm:drafts": "counter", "vllm:accepted": "counter", "vllm:of_some_kind": "",
     }  # fmt: skip
@@ -104,6 +114,21 @@ def test_samples_are_what_prometheus_client_exports(exported: Exported) -> None:
         exported.samples
     )
     assert not {"vllm:tokens", "vllm:cache_queries", "vllm:ttft_seconds"} & set(exported.samples)
+
+
+@pytest.mark.parametrize(
+    ("engine", "there"),
+    [("class LLMEngine: pass", True), ("LLMEngine = Other", False), ("", False), ("x = (", True)],
+)
+def test_a_file_of_an_engine_that_is_gone_does_not_count(
+    tmp_path: Path, engine: str, there: bool
+) -> None:
+    place = opened(tmp_path, loggers=LOGGERS)
+    folder = tmp_path / "vllm" / "engine"
+    folder.mkdir()
+    (folder / "metrics.py").write_text('Gauge(name="vllm:of_the_old_engine")')
+    (folder / "llm_engine.py").write_text(engine)
+    assert ("vllm:of_the_old_engine" in metrics.read(place, FACTS).metrics) is there
 
 
 def test_a_file_that_cannot_be_parsed_is_told(tmp_path: Path) -> None:

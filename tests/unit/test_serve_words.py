@@ -157,6 +157,22 @@ def test_the_model_as_an_option(rule: str, state: str) -> None:
     assert verdict.state == state
 
 
+def test_the_level_of_later_releases_is_an_option_of_its_own() -> None:
+    option = Option(names=("--optimization-level",), values="one", type="int")
+    found = Taken(
+        options=(option,), positionals=MODEL, rules=RULES, table={"--optimization-level": option}
+    )
+    for text, state in (
+        ("-O3", "known"),
+        ("-O=2", "known"),
+        ("-O 1", "known"),
+        ("-Ofast", "wrong"),
+    ):
+        line = commandline.parse(["vllm", "serve", *text.split()], FACTS)
+        (verdict,) = flags.of_arguments(line, found, JUDGE)
+        assert (verdict.state, text) == (state, text)
+
+
 def test_a_needed_word_that_is_missing_is_told() -> None:
     needing = Taken(
         options=(), positionals=(Option(names=("model_tag",), values="one"),), rules=RULES
