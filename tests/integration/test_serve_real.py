@@ -114,7 +114,9 @@ def test_the_command_says_all_of_it_about_a_real_release(
         "--swap-space": "unknown", "-tp": "known",
     }  # fmt: skip
     assert all(each["say"] for each in done["verdicts"] if each["state"] == "unknown")
-    main(["serve", "flags", "--rev", "v0.27.1", "--", "vllm", "serve", "M", "-tp", "8"])
+    with pytest.raises(SystemExit) as stopped:
+        main(["serve", "flags", "--rev", "v0.27.1", "--", "vllm", "serve", "M", "-tp", "8"])
+    assert stopped.value.code == 0
 
 
 def test_the_command_says_all_of_it_about_a_dashboard(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 from typing import Any
@@ -24,7 +23,6 @@ METHODS: Mapping[type, frozenset[str]] = {
 }  # fmt: skip
 # Values of modules that are looked at, not only called.
 CONSTANTS: Mapping[str, Value] = {
-    "logging._nameToLevel": dict(logging._nameToLevel),
     "typing.TYPE_CHECKING": False,
     "inspect.cleandoc": Opaque(),
     "None": None,
