@@ -58,9 +58,8 @@ def counts(done: Checked) -> str:
 
 def said(each: Verdict) -> str:
     """What to do about one name, in a line."""
-    parts = [each.say]
-    if each.instead:
-        parts.append(f"instead: {', '.join(each.instead)}")
+    instead = f"→ {', '.join(each.instead)}" if each.instead else ""
+    parts = [" ".join(part for part in (each.say, instead) if part)]
     if each.nearest:
         parts.append(f"nearest: {each.nearest}")
     if each.finding:

@@ -304,3 +304,11 @@ def test_the_record_and_the_answers_that_ship_are_read(tmp_path: Path) -> None:
         bad.write_text(f'[[answers]]\nnames = ["--a"]\nsay = "x"\n{wrong}\n')
         with pytest.raises(PatchFormatError):
             answers.of_file(bad)
+
+
+def test_a_row_says_what_to_do_in_one_line() -> None:
+    from dspatch.stages.show_serveflags import said
+
+    assert said(one("--gone 3")) == "renamed → --port"
+    assert said(one("--prot 80")) == "no release that was read has it; nearest: --port"
+    assert said(one("--port 80")) == ""
