@@ -60,6 +60,11 @@ class Examined:
     notes: tuple[str, ...] = ()
 
     @property
+    def mains(self) -> tuple[Diagnosis, ...]:
+        """The causes that follow from no other."""
+        return tuple(each for each in self.causes if each.cause.part != "symptom")
+
+    @property
     def faults(self) -> tuple[Fault, ...]:
         """What is wrong with the checkpoint itself."""
         return self.checkpoint.faults if self.checkpoint else ()
@@ -187,8 +192,7 @@ def _fixed(found: Diagnosis, fixes: Fixes, done: Examined) -> Diagnosis:
 
 def check(done: Examined) -> None:
     """Raise `DoctorError` when there are causes, `UnknownCauseError` for a failure that none explains."""
-    mains = [each for each in done.causes if each.cause.part != "symptom"] or list(done.causes)
-    told = [each.cause.id for each in mains] + [fault.title for fault in done.faults]
+    told = [each.cause.id for each in done.mains] + [fault.title for fault in done.faults]
     if told:
         raise DoctorError(
             "A cause was found." if len(told) == 1 else f"{len(told)} causes were found.",
@@ -199,6 +203,6 @@ def check(done: Examined) -> None:
     if error is not None:
         raise UnknownCauseError(
             "The log shows a failure that is not known.",
-            why=f"line {error.number}",
-            next="see what to try next above",
+            why=f"the last one stands in line {error.number}",
+            next="see what to try next, above",
         )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dspatch.console import Console
     from dspatch.serve.doctor.diagnose import Diagnosis, Dropped
     from dspatch.serve.doctor.facts import Facts
+    from dspatch.serve.doctor.failure import Failure
     from dspatch.stages.doctor import Examined
 
 _WIDTH = 8  # of the longest certainty
@@ -29,18 +30,16 @@ def examined(done: Examined, console: Console) -> None:
         console.say("")
         console.say(f"{_mark('certain')}  {fault.title}")
         console.say(f"{'':{_WIDTH}}  checkpoint  {fault.evidence}")
-    mains = [each for each in done.causes if each.cause.part != "symptom"]
-    for found in mains or done.causes:
+    for found in done.mains:
         _block(found, console)
-    follows = [each for each in done.causes if each.cause.part == "symptom"] if mains else []
-    for found in follows[:_SHOWN]:
+    if not done.mains and not done.faults:
+        _nothing(done, console)
+    for found in [each for each in done.causes if each not in done.mains][:_SHOWN]:
         console.say("")
         console.say(f"follows from it: {found.cause.title} ({_where(found)})")
     for each in done.dropped[:_SHOWN]:
         console.say("")
         console.say(f"ruled out: {each.cause.id} (line {each.match.hit.number}): {each.why}")
-    if not done.causes and not done.faults:
-        _nothing(done, console)
     console.say("")
     for row in machine(done.facts):
         console.note(row)
@@ -124,9 +123,12 @@ def _nothing(done: Examined, console: Console) -> None:
         console.say("nothing in it is known to be wrong, and it shows no failure")
         return
     console.say("no known cause matches")
-    console.say(f"  last error  line {error.number}: {shown(error.text)}")
+    first = done.reading.recognised.first
+    if first is not None and first.number != error.number:
+        console.say(f"  first error  line {first.number}: {shown(first.text)}")
+    console.say(f"  last error   line {error.number}: {shown(error.text)}")
     for step in next_steps(done):
-        console.say(f"  try next    {step}")
+        console.say(f"  try next     {step}")
 
 
 def next_steps(done: Examined) -> Iterator[str]:
@@ -172,19 +174,19 @@ def as_dict(done: Examined) -> dict[str, Any]:
         "target": done.target,
         "models": list(done.models),
         "recognised": {name: redacted(text) for name, text in said.facts.items()} if said else {},
-        "error": _error(done),
+        "first_error": _failure(said.first if said else None),
+        "error": _failure(said.error if said else None),
         "causes": [_cause_dict(each) for each in done.causes],
         "ruled_out": [_dropped_dict(each) for each in done.dropped],
         "checkpoint": [vars(fault) for fault in done.faults],
-        "next": list(next_steps(done)) if read and not done.causes else [],
+        "next": list(next_steps(done)) if read and not done.mains else [],
         "machine": _facts_dict(done.facts),
         "notes": list(done.notes),
     }
 
 
-def _error(done: Examined) -> dict[str, Any] | None:
-    error = done.reading.recognised.error if done.reading else None
-    return {"line": error.number, "text": shown(error.text)} if error else None
+def _failure(failure: Failure | None) -> dict[str, Any] | None:
+    return {"line": failure.number, "text": shown(failure.text)} if failure else None
 
 
 def _cause_dict(found: Diagnosis) -> dict[str, Any]:

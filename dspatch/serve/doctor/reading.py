@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dspatch.audit.signature import Signature
 from dspatch.serve.doctor import recognise
 from dspatch.serve.doctor.cause import Cause
-from dspatch.serve.doctor.lasterror import Last, last_in
+from dspatch.serve.doctor.failure import Failure, first_in, last_in
 from dspatch.serve.doctor.lines import Log
 from dspatch.serve.doctor.recognise import Pattern, Recognised
 from dspatch.serve.doctor.scan import Hit, Scan
@@ -42,10 +42,12 @@ def read(
     owners = {id(each): cause for cause in causes for each in cause.signatures}
     signatures: Scan[Signature] = Scan(sought=tuple(s for c in causes for s in c.signatures))
     facts: Scan[Pattern] = Scan(sought=recognise.patterns())
-    last: Last | None = None
+    first: Failure | None = None
+    last: Failure | None = None
     for block in log.blocks():
         signatures.block(block)
         facts.block(block)
+        first = first or first_in(block)
         last = last_in(block) or last
         progress(log.size)
     return Reading(
@@ -53,7 +55,7 @@ def read(
         lines=log.lines,
         bytes=log.size,
         matches=_matches(signatures.hits, owners),
-        recognised=recognise.of_hits(facts.hits, last),
+        recognised=recognise.of_hits(facts.hits, first, last),
         cut=log.cut,
     )
 

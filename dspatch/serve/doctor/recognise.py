@@ -1,4 +1,4 @@
-"""What a log says of itself: engine, release, model, device, and its last error."""
+"""What a log says of itself: engine, release, model, device, its first and its last failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 from dspatch import tomlfile
 from dspatch.audit import linear
 from dspatch.errors import PatchFormatError
-from dspatch.serve.doctor.lasterror import Last
+from dspatch.serve.doctor.failure import Failure
 from dspatch.serve.doctor.scan import Hit
 
 PATH = Path(__file__).with_name("facts.toml")
@@ -34,12 +34,13 @@ class Pattern:
 
 @dataclass(frozen=True, kw_only=True)
 class Recognised:
-    """What a log states: engines, facts by name, the lines they stand on, and the last error's line."""
+    """What a log states: engines, facts by name, the lines they stand on, the first and the last failure."""
 
     engines: frozenset[str] = frozenset()
     facts: Mapping[str, str] = field(default_factory=dict)
     at: Mapping[str, int] = field(default_factory=dict)
-    error: Last | None = None
+    first: Failure | None = None
+    error: Failure | None = None
 
     @property
     def engine(self) -> str | None:
@@ -87,7 +88,9 @@ def _unfit(regex: str, line: str) -> Iterable[str]:
         yield f"{regex!r} does not find its `value` in its own line"
 
 
-def of_hits(hits: Iterable[Hit[Pattern]], last: Last | None) -> Recognised:
+def of_hits(
+    hits: Iterable[Hit[Pattern]], first: Failure | None = None, last: Failure | None = None
+) -> Recognised:
     """What the matches of `patterns` say together; what comes first in the file of facts counts first."""
     rank = {id(each): number for number, each in enumerate(patterns())}
     engines: set[str] = set()
@@ -103,5 +106,6 @@ def of_hits(hits: Iterable[Hit[Pattern]], last: Last | None) -> Recognised:
         engines=frozenset(engines),
         facts={name: value for name, (_, value, _) in facts.items()},
         at={name: number for name, (_, _, number) in facts.items()},
+        first=first,
         error=last,
     )
