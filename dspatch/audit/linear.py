@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 SHORTEST = 5  # letters of a needle
+SHARED = "Error"  # what most of what is sought has, and few lines of a log
 BOUND = 300  # of one repeat
 STEPS = 60_000  # from one place of a line: the product of all repeats
 # `"`, `\` and what Go escapes in JSON would not be found in lines that JSON wraps; colours may stand at `:`.
@@ -36,9 +37,18 @@ def faults(pattern: str, what: str) -> Iterator[str]:
 @cache
 def needle(pattern: str) -> str:
     """The longest run of plain letters that every match has; empty when there is none worth it."""
-    runs = [part for run in _runs(_parsed(pattern)) for part in _PLAIN.findall(run)]
-    longest = max(runs, key=len, default="")
+    longest = max(_plain_runs(pattern), key=len, default="")
     return longest if len(longest.strip()) >= SHORTEST else ""
+
+
+@cache
+def gate(pattern: str) -> str:
+    """The letters to look for first: shared ones where every match has them, otherwise the needle."""
+    return SHARED if any(SHARED in run for run in _plain_runs(pattern)) else needle(pattern)
+
+
+def _plain_runs(pattern: str) -> list[str]:
+    return [part for run in _runs(_parsed(pattern)) for part in _PLAIN.findall(run)]
 
 
 def _parsed(pattern: str) -> Any:

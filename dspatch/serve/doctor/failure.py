@@ -50,24 +50,30 @@ def _failures(block: Block, places: Iterator[tuple[int, int]]) -> Iterator[Failu
 
 def _from_the_start(data: bytes) -> Iterator[tuple[int, int]]:
     """The places of lines that have a word of failure, in order."""
-    end = 0
+    at = {word: found for word in _WORDS if (found := data.find(word)) >= 0}
     for _ in range(TRIED):
-        found = [at for word in _WORDS if (at := data.find(word, end)) >= 0]
-        if not found:
+        if not at:
             return
-        start, end = _line(data, min(found))
+        start, end = _line(data, min(at.values()))
         yield start, end
+        for word in [each for each, place in at.items() if place < end]:
+            at[word] = data.find(word, end)
+            if at[word] < 0:
+                del at[word]
 
 
 def _from_the_end(data: bytes) -> Iterator[tuple[int, int]]:
     """The places of lines that have a word of failure, the last first."""
-    end = len(data)
+    at = {word: found for word in _WORDS if (found := data.rfind(word)) >= 0}
     for _ in range(TRIED):
-        at = max(data.rfind(word, 0, end) for word in _WORDS)
-        if at < 0:
+        if not at:
             return
-        yield _line(data, at)
-        end = _line(data, at)[0]
+        start, end = _line(data, max(at.values()))
+        yield start, end
+        for word in [each for each, place in at.items() if place >= start]:
+            at[word] = data.rfind(word, 0, start)
+            if at[word] < 0:
+                del at[word]
 
 
 def _line(data: bytes, at: int) -> tuple[int, int]:

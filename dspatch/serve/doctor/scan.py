@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from dspatch.audit import linear
 from dspatch.serve.doctor import lines
 from dspatch.serve.doctor.lines import Block, Log
 
@@ -66,36 +67,34 @@ class Scan(Generic[Key]):
             at = start
             end = data.find(b"\n", start)
             line = data[start : end if end >= 0 else len(data)]
-            for key in sorted(keys, key=keys.__getitem__):
-                self._line(key, line, keys[key], number, data, start)
+            for key in keys:
+                self._line(key, line, number, data, start)
         self._tail = data[-BEFORE:]
 
-    def _candidates(self, data: bytes) -> dict[int, dict[int, int]]:
-        """Where lines begin that have the letters of something sought: which, and where in the line."""
-        found: dict[int, dict[int, int]] = {}
-        for needle, keys in self._needles().items():
-            at = data.find(needle)
+    def _candidates(self, data: bytes) -> dict[int, list[int]]:
+        """Where lines begin that have the letters of something sought, and of what."""
+        found: dict[int, list[int]] = {}
+        for gate, keys in self._gates().items():
+            at = data.find(gate)
             while at >= 0:
-                start = data.rfind(b"\n", 0, at) + 1
-                found.setdefault(start, {}).update(dict.fromkeys(keys, at - start))
+                found.setdefault(data.rfind(b"\n", 0, at) + 1, []).extend(keys)
                 end = data.find(b"\n", at)
-                at = data.find(needle, end) if end >= 0 else -1
+                at = data.find(gate, end) if end >= 0 else -1
         return found
 
-    def _needles(self) -> dict[bytes, list[int]]:
+    def _gates(self) -> dict[bytes, list[int]]:
         """The letters of what was not found often enough yet."""
-        needles: dict[bytes, list[int]] = {}
+        gates: dict[bytes, list[int]] = {}
         for index, each in enumerate(self.sought):
             if self._found.get(index, 0) < ENOUGH:
-                needles.setdefault(each.needle, []).append(index)
-        return needles
+                gates.setdefault(linear.gate(each.regex.pattern).encode(), []).append(index)
+        return gates
 
-    def _line(
-        self, key: int, line: bytes, around: int, number: int, data: bytes, start: int
-    ) -> None:
-        if self._found.get(key, 0) >= ENOUGH:
-            return
+    def _line(self, key: int, line: bytes, number: int, data: bytes, start: int) -> None:
         sought = self.sought[key]
+        around = line.find(sought.needle)
+        if around < 0 or self._found.get(key, 0) >= ENOUGH:
+            return
         for text in lines.parts(line, around):
             match = sought.regex.search(text)
             if match is None or not self._near(sought, data, start):
