@@ -134,7 +134,8 @@ def find(python: Path, engine: str | None) -> Installed:
 def distributions(python: Path, projects: Sequence[str]) -> dict[str, tuple[str, Path]]:
     """The version and the place of those projects that a Python has; the first on its path counts."""
     found: dict[str, tuple[str, Path]] = {}
-    for project, version, root, _ in _ask(python, projects):
+    for row in _ask(python, projects):
+        project, version, root = row[:3]
         found.setdefault(str(project), (str(version), Path(root)))
     return found
 
