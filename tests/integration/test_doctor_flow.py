@@ -130,7 +130,7 @@ def test_a_checkpoint_of_another_kind_rules_a_finding_out(tmp_path: Path) -> Non
     )
     (tmp_path / "config.json").write_text(config.read_text())
     code, done = as_json(doctorkit.LOGS / "sick-v3-no-topk.log", "--model", tmp_path)
-    assert code == 68
+    assert code == 69
     assert [each["id"] for each in done["ruled_out"]] == ["vllm-v3-topk-method"]
 
 
