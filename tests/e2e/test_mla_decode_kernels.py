@@ -94,7 +94,9 @@ def compiled(folder: Path) -> list[dict[str, Any]]:
 
 def wrong(kernel: dict[str, Any]) -> list[str]:
     """What is wrong with a compiled kernel."""
-    hopper = kernel["card"] == "sm_90" and (kernel["kernel"] == "hopper" or kernel["heads"] > 32)
+    # With smaller pages than its tile, 64 rows a program would not fit in registers.
+    many_rows = kernel["heads"] > 32 and kernel["page"] % 64 == 0
+    hopper = kernel["card"] == "sm_90" and (kernel["kernel"] == "hopper" or many_rows)
     said = {
         "spills": kernel["stack"] > (FEW_SCALARS if kernel["kernel"] == "hopper" else 0),
         "needs more shared memory than the card has": kernel["shared"] > kernel["limit"],
@@ -102,7 +104,7 @@ def wrong(kernel: dict[str, Any]) -> list[str]:
         "no asynchronous copy": kernel["asynchronous_copies"] == 0,
         "no tensor core": kernel["wgmma"] + kernel["mma"] == 0,
         "wgmma expected": hopper and kernel["wgmma"] == 0,
-        "wgmma waits for each": hopper and kernel["wgmma_waits"] * 4 > kernel["wgmma"],
+        "wgmma waits for each": kernel["wgmma_waits"] * 4 > kernel["wgmma"] > 0,
         "its loop waits for all copies": kernel["stages"] > 2
         and 0 in kernel["copies_in_flight"][:1],
     }
@@ -131,7 +133,7 @@ def test_every_kernel_compiles_for_its_cards_without_spills(tmp_path: Path) -> N
 )
 def test_each_fault_of_a_compiled_kernel_is_told(change: dict[str, Any], said: str) -> None:
     fine = {
-        "card": "sm_90", "kernel": "hopper", "heads": 16, "stack": 0, "shared": 9, "limit": 232448,
+        "card": "sm_90", "kernel": "hopper", "heads": 16, "page": 64, "stack": 0, "shared": 9, "limit": 232448,
         "claimed": 9, "asynchronous_copies": 9, "wgmma": 68, "mma": 0, "wgmma_waits": 2, "stages": 8,
         "copies_in_flight": [],
     }  # fmt: skip
