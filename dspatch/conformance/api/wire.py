@@ -68,9 +68,10 @@ class Wire:
         return self._send("POST", path, raw, {"content-type": "application/json"}, leave_after)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; the next request opens new ones."""
         if self._client is not None:
             self._client.close()
+        self._client = None
 
     def _send(
         self,
