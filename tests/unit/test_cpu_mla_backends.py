@@ -1,4 +1,4 @@
-"""The CPU MLA backend that brings its own prefill, rendered and run on the engine's own base classes."""
+"""The CPU MLA backends of the older generations, rendered and run on the engine's own base classes."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 TEMPLATES = Path(__file__).parents[2] / "templates" / "vllm"
+# As the newest generation has them; the older ones have the same classes elsewhere.
+TRAITS = {
+    "attention_module": "vllm.v1.attention.backend",
+    "attention_builder_module": "vllm.v1.attention.backend",
+    "mla_common_module": "vllm.model_executor.layers.attention.mla_attention",
+}
 MODULES = {
     "cpu_ops": "vllm.v1.attention.ops.cpu_mla",
     "cpu_reference": "vllm.v1.attention.ops.cpu_mla_reference",
@@ -34,19 +40,19 @@ LENGTHS = [38, 6, 5, 27, 73]
 
 
 def rendered(template: str, name: str) -> ModuleType:
-    source = render_file(TEMPLATES, f"mla/{template}.py.j2", Context(traits={}, variants=[]))  # type: ignore[arg-type]
+    source = render_file(TEMPLATES, f"mla/{template}.py.j2", Context(traits=TRAITS, variants=[]))  # type: ignore[arg-type]
     module = ModuleType(name)
     sys.modules[name] = module
     exec(compile(source, f"{template}.py", "exec"), module.__dict__)
     return module
 
 
-@pytest.fixture
-def backend() -> Iterator[ModuleType]:
+@pytest.fixture(params=["cpu_backend_own_prefill", "cpu_backend_own_forward"])
+def backend(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     saved = dict(sys.modules)
     for template, name in MODULES.items():
         rendered(template, name)
-    yield rendered("cpu_backend_own_prefill", "rendered_backend")
+    yield rendered(request.param, "rendered_backend")
     for name in {*MODULES.values(), "rendered_backend"}:
         sys.modules.pop(name)
         sys.modules |= {name: saved[name]} if name in saved else {}
@@ -81,9 +87,12 @@ def made(backend: ModuleType) -> tuple[Any, Any]:
 
 
 def attended(impl: Any, q: Any, kv_c: Any, k_pe: Any, cache: Any, metadata: Any) -> Any:
-    """What the layer makes of a batch, by the backend's hooks."""
+    """What the layer makes of a batch: all of it in the backend, or by its hooks."""
     output = torch.zeros(len(q), HEADS * VALUE, dtype=q.dtype)
     layer = SimpleNamespace(_k_scale=torch.ones(1))
+    if hasattr(impl, "forward") and "forward" in vars(type(impl)):
+        impl.process_weights_after_loading(q.dtype)
+        return impl.forward(layer, q, kv_c, k_pe, cache, metadata, output=output)
     impl.do_kv_cache_update(kv_c, k_pe, cache, metadata.slot_mapping, "auto", layer._k_scale)
     first = metadata.num_decode_tokens
     batch = q[first:], kv_c[first:], k_pe[first:], cache, metadata, layer._k_scale
