@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dspatch import apply, checkout, paths, pins, pipconfig, series, treefiles
+from dspatch import apply, checkout, paths, pins, pipconfig, series, treefiles, variants
 from dspatch.carry.remote import releases, remote
 from dspatch.carry.remote.ranges import Traffic
 from dspatch.console import Console
@@ -50,7 +50,7 @@ def test_the_matrix_says_what_apply_does(rev: str) -> None:
     pristine = checkout.checkout(pins.load("vllm", rev), source="sdist")
     for target in series.TARGETS:
         tree = apply.apply_series(
-            series.layered("vllm"), pristine, target=target, variants=served(())
+            series.layered("vllm"), pristine, target=target, variants=served(tuple(variants.table()))
         )
         applied = {item.patch.name for item in tree.plan if item.applies}
         not_needed = {item.patch.name for item in tree.plan if item.status == "not needed"}
