@@ -50,7 +50,10 @@ def test_the_matrix_says_what_apply_does(rev: str) -> None:
     pristine = checkout.checkout(pins.load("vllm", rev), source="sdist")
     for target in series.TARGETS:
         tree = apply.apply_series(
-            series.layered("vllm"), pristine, target=target, variants=served(tuple(variants.table()))
+            series.layered("vllm"),
+            pristine,
+            target=target,
+            variants=served(tuple(variants.table())),
         )
         applied = {item.patch.name for item in tree.plan if item.applies}
         not_needed = {item.patch.name for item in tree.plan if item.status == "not needed"}
