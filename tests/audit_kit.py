@@ -15,7 +15,7 @@ from tests.support import dedent
 from tests.unit.index_server import Index, Served
 
 # The releases that README says are proven; of LMDeploy, what the conversion of its models does.
-PROVEN = {"vllm": ("v0.26.0", "v0.27.1", "v0.32.0"), "lmdeploy": ("v0.13.0",)}
+PROVEN = {"vllm": ("v0.20.2", "v0.26.0", "v0.27.1", "v0.32.0"), "lmdeploy": ("v0.13.0",)}
 
 BAD = """\
 class CpuPlatform:

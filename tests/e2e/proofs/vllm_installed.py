@@ -211,14 +211,20 @@ def routing(**stated: object) -> dict[str, Any]:
     from vllm.config import ParallelConfig, VllmConfig, set_current_vllm_config
     from vllm.model_executor.models import deepseek_v2
 
+    seen: dict[str, Any] = {}
+
     class Gate(torch.nn.Module):
         out_dtype = None
+        weight = torch.zeros(1)
 
-    seen: dict[str, Any] = {}
+        def set_out_dtype(self, dtype: torch.dtype) -> None:
+            seen["gate"] = dtype
 
     def experts(**arguments: object) -> torch.nn.Module:
         seen.update(arguments)
-        return torch.nn.Identity()
+        layer = torch.nn.Identity()
+        layer.quant_method = SimpleNamespace(is_monolithic=False)  # type: ignore[assignment]
+        return layer
 
     group = SimpleNamespace(device_group=SimpleNamespace(size=lambda: 1), rank_in_group=0)
     deepseek_v2.get_ep_group = lambda: group
@@ -244,6 +250,11 @@ def topk_method() -> str:
     named = routing(topk_method="noaux_tc")["e_score_correction_bias"]
     assert named is not None
     return "no place for the bias" if bias is None else "a place for the bias"
+
+
+def gate_dtype() -> str:
+    """What a float32 router hands its logits out in."""
+    return f"logits in {routing().get('gate', torch.float32)}"
 
 
 @contextlib.contextmanager
@@ -337,6 +348,7 @@ PROOFS = {
     "vllm-flag-swap-space": lambda: flag("--swap-space", "4"),
     "vllm-flag-task": lambda: flag("--task", "generate"),
     "vllm-fp8-tensor-parallel-slices": fp8_slices,
+    "vllm-gate-rounds-to-bf16": gate_dtype,
     "vllm-think-opener-streamed": think_opener,
     "vllm-tool-arguments-with-lines": call_in_lines,
     "vllm-tool-parser-needs-tokens": tool_parser,
