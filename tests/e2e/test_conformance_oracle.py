@@ -237,7 +237,7 @@ def test_a_checkpoint_has_the_same_bytes_wherever_it_is_made(
     first = standing.golden([case])[0].checkpoint.weights.read_bytes()
     monkeypatch.setenv("DSPATCH_CACHE", str(tmp_path / "elsewhere"))
     made = checkpoint.of(case, written_with=standing.identity)
-    standing._work([made.task()])
+    standing.work([made.task()])
     assert made.path.is_relative_to(paths.cache())
     assert made.weights.read_bytes() == first
 

@@ -257,6 +257,22 @@ def gate_dtype() -> str:
     return f"logits in {routing().get('gate', torch.float32)}"
 
 
+def missing_weight() -> str:
+    """Whether the loader says that a linear layer's weight did not come."""
+    from vllm.config.load import LoadConfig
+    from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+    from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+
+    layer = torch.nn.Linear(2, 2, bias=False)
+    layer.quant_method = UnquantizedLinearMethod()
+    loader = DefaultModelLoader(LoadConfig())
+    try:
+        loader.track_weights_loading(torch.nn.Sequential(layer), set())
+    except ValueError as error:
+        return str(error)
+    return "no word of a linear layer without its weight"
+
+
 @contextlib.contextmanager
 def load_test() -> Iterator[None]:
     """The variable of a load test, set inside this block."""
@@ -349,6 +365,7 @@ PROOFS = {
     "vllm-flag-task": lambda: flag("--task", "generate"),
     "vllm-fp8-tensor-parallel-slices": fp8_slices,
     "vllm-gate-rounds-to-bf16": gate_dtype,
+    "vllm-missing-weights-unsaid": missing_weight,
     "vllm-think-opener-streamed": think_opener,
     "vllm-tool-arguments-with-lines": call_in_lines,
     "vllm-tool-parser-needs-tokens": tool_parser,
