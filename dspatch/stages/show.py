@@ -154,7 +154,8 @@ def whole_run(done: Done, console: Console) -> None:
     plan(done.applied.tree, console)
     report_summary(done.proven.report, console)
     console.say(f"wheel:  {relative(done.built.path)}")
-    console.say(f"report: {relative(done.proven.files[1])}")
+    page = next(path for path in done.proven.files if path.suffix == ".html")
+    console.say(f"report: {relative(page)}")
     console.say(
         "time:   " + ", ".join(f"{stage} {took:.1f} s" for stage, took in done.seconds.items())
     )
