@@ -26,7 +26,7 @@ def dspatch(folder: Path, *arguments: str) -> dict:
     return told
 
 
-@pytest.mark.parametrize(("target", "limit"), [("cpu", 200_000), ("cuda", 100_000)])
+@pytest.mark.parametrize(("target", "limit"), [("cpu", 200_000), ("cuda", 250_000)])
 def test_the_delta_makes_the_overlay_of_the_published_wheel(
     tmp_path: Path, target: str, limit: int
 ) -> None:
