@@ -79,14 +79,17 @@ def load(engine: str, path: Path | None = None) -> Known:
     )
 
 
-def of_names(releases: Sequence[str], found: Mapping[str, Mapping[Kind, Iterable[str]]]) -> Known:
-    """What was read of releases, by kind and name, as it is recorded."""
+def of_names(found: Mapping[str, Mapping[Kind, Iterable[str]]]) -> Known:
+    """What was read of releases, oldest first, by kind and name, as it is recorded."""
+    releases = tuple(found)
     names: dict[Kind, dict[str, str]] = {}
     for kind in KINDS:
-        every = sorted({name for one in found.values() for name in one[kind]})
-        having = {name: [v for v in releases if name in set(found[v][kind])] for name in every}
-        names[kind] = {name: spans.runs(versions, releases) for name, versions in having.items()}
-    return Known(releases=tuple(releases), names=names)
+        having: dict[str, list[str]] = {}
+        for version, one in found.items():
+            for name in set(one[kind]):
+                having.setdefault(name, []).append(version)
+        names[kind] = {name: spans.runs(having[name], releases) for name in sorted(having)}
+    return Known(releases=releases, names=names)
 
 
 def written(engine: str, known: Known) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dspatch.audit import origins
-from dspatch.audit.source import Source
-from dspatch.carry.remote import releases
+from dspatch import pipconfig
+from dspatch.audit.source import Source, of_release
+from dspatch.carry.remote import everyrelease, releases
 from dspatch.carry.remote.ranges import Traffic
+from dspatch.carry.remote.releases import Release
 from dspatch.errors import ServeFlagsError
 from dspatch.files import write_if_changed
 from dspatch.serve import engines, environment, known, metrics, options
@@ -22,7 +22,6 @@ from dspatch.serve.reading.modules import Modules
 if TYPE_CHECKING:
     from dspatch.console import Console
 
-JOBS = 6  # releases at once; each reads several small files at once
 Names = Mapping[Kind, Iterable[str]]
 
 
@@ -41,26 +40,25 @@ def run(engine: str, console: Console) -> Measured:
     for a release of which not all could be read: a hole is no absence."""
     start, traffic = time.monotonic(), Traffic()
     facts = engines.facts(engine)
-    published = releases.published(engine)
-    every = releases.published(engine, prereleases=True, yanked=True)
-
-    def one(version: str) -> tuple[str, Names]:
-        with origins.published(engine, version, traffic, among=every) as source:
-            return version, names(source, facts)
-
-    versions = [each.version for each in published.releases]
-    found: dict[str, Names] = {}
+    listed = releases.published(engine).releases
     with (
-        console.working(f"reading {len(versions)} releases") as step,
-        ThreadPoolExecutor(JOBS) as pool,
+        console.working(f"reading {len(listed)} releases") as step,
+        pipconfig.client(pipconfig.load()) as client,
     ):
-        for version, got in pool.map(one, versions):
-            found[version] = got
-            step(f"{len(found)}, {traffic.bytes / 1e6:.0f} MB")
+
+        def one(release: Release) -> Names:
+            return names(of_release(engine, release, client, traffic, native=False), facts)
+
+        def told(done: int) -> None:
+            step(f"{done}, {traffic.bytes / 1e6:.0f} MB")
+
+        found = everyrelease.each(listed, one, told)
     return Measured(
-        engine=engine, known=known.of_names(versions, found), traffic=traffic,
+        engine=engine,
+        known=known.of_names(found),
+        traffic=traffic,
         seconds=time.monotonic() - start,
-    )  # fmt: skip
+    )
 
 
 def names(source: Source, facts: Facts) -> Names:
