@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dspatch import paths, pins, receipt
+from dspatch import paths, receipt
 from dspatch.console import Console
 from dspatch.errors import NoGpuError
 from dspatch.job import Job
@@ -29,8 +28,7 @@ def run(job: Job, console: Console, wanted: Wanted) -> Proven:
     before build-wheel, `NoGpuError` for a CUDA wheel without a GPU.
     """
     wheel = receipt.require(job, "build-wheel")["wheel"]
-    need_gpu(job)
-    proving.need_libraries(pins.engine(job.id.engine).libraries.get(job.id.target, {}))
+    need_machine(job)
     proving.need_tolerances(wanted.dtype)
     models = proving.models_of(wanted, receipt.require(job, "apply")["variants"])
     inputs = _inputs(wheel["sha256"], models, wanted)
@@ -100,12 +98,12 @@ def _write_receipt(job: Job, report: Report, wanted: Wanted, inputs: str) -> Non
     )
 
 
-def need_gpu(job: Job) -> None:
-    """Raise `NoGpuError` for a CUDA wheel on a machine without a GPU."""
-    if job.id.target == "cuda" and shutil.which("nvidia-smi") is None:
-        raise NoGpuError(
-            f"{job.id} is built, and needs an NVIDIA GPU to run; none is here.",
-            why="nvidia-smi is not on PATH",
-            next=f"on a machine with a GPU: dspatch conformance --engine {job.id.engine}"
-            f" --rev {job.id.rev} --target cuda",
-        )
+def need_machine(job: Job) -> None:
+    """Raise `NoGpuError` for a CUDA wheel without a GPU, or for what else it lacks here."""
+    without = NoGpuError(
+        f"{job.id} is built, and needs an NVIDIA GPU to run; none is here.",
+        why="nvidia-smi is not on PATH",
+        next=f"on a machine with a GPU: dspatch conformance --engine {job.id.engine}"
+        f" --rev {job.id.rev} --target cuda",
+    )
+    proving.need_machine(job.id.engine, job.id.target, without)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,8 +103,7 @@ def run(subject: Subject, console: Console, wanted: Wanted) -> Proven:
     proving.need_tolerances(wanted.dtype)
     models = proving.models_of(wanted, variants.names())
     chosen = engines.get(subject.engine)
-    need_gpu(subject)
-    proving.need_libraries(pins.engine(subject.engine).libraries.get(subject.target, {}))
+    need_machine(subject)
     if why := engines.unserved(subject.engine, getattr(chosen, "SERVED", ()), subject.version):
         console.note(f"conformance: {why}")
     prepare_work()
@@ -135,11 +133,11 @@ def _target(engine: str, project: str, version: str) -> str:
     return "cpu" if own else "cuda"
 
 
-def need_gpu(subject: Subject) -> None:
-    """Raise `NoGpuError` for a build for GPUs on a machine without one."""
-    if subject.target == "cuda" and shutil.which("nvidia-smi") is None:
-        raise NoGpuError(
-            f"{subject.name} is a build for GPUs; none is here.",
-            why="nvidia-smi is not on PATH, and neither project nor version says cpu",
-            next="run it on a machine with a GPU, or name a CPU build",
-        )
+def need_machine(subject: Subject) -> None:
+    """Raise `NoGpuError` for a build for GPUs without one, or for what else it lacks here."""
+    without = NoGpuError(
+        f"{subject.name} is a build for GPUs; none is here.",
+        why="nvidia-smi is not on PATH, and neither project nor version says cpu",
+        next="run it on a machine with a GPU, or name a CPU build",
+    )
+    proving.need_machine(subject.engine, subject.target, without)

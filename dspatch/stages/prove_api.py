@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dspatch import engines, paths, pins, receipt
+from dspatch import engines, paths, receipt
 from dspatch.console import Console
 from dspatch.errors import ConformanceError, EngineError, ServerError
 from dspatch.job import Job, locked, prepare_work
@@ -86,8 +86,7 @@ def of_job(job: Job, variants: Sequence[str], console: Console, limits: Limits) 
     from dspatch.engines.environment import for_wheel
 
     wheel = job.dist / receipt.require(job, "build-wheel")["wheel"]["path"]
-    prove.need_gpu(job)
-    proving.need_libraries(pins.engine(job.id.engine).libraries.get(job.id.target, {}))
+    prove.need_machine(job)
     model = proving.models_for(variants or receipt.require(job, "apply")["variants"])[0]
     with job.locked(), console.working("conformance") as step:
         python = for_wheel(job.id.engine, wheel, step).python
@@ -99,8 +98,7 @@ def of_subject(
 ) -> Checked:
     """The server of an engine that no job built. Raises `NoGpuError` where it needs a GPU."""
     model = proving.models_for(variants or [DEFAULT])[0]
-    prove_any.need_gpu(subject)
-    proving.need_libraries(pins.engine(subject.engine).libraries.get(subject.target, {}))
+    prove_any.need_machine(subject)
     prepare_work()
     with locked(subject.folder, subject.name), console.working("conformance") as step:
         python = subject.python(step)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dspatch.errors import ConformanceError, EngineEnvironmentError, NoToleranceError
+from dspatch import pins
+from dspatch.errors import (
+    ConformanceError,
+    EngineEnvironmentError,
+    NoGpuError,
+    NoToleranceError,
+)
 
 if TYPE_CHECKING:
     from dspatch.conformance import Report
@@ -134,6 +141,13 @@ def models_of(wanted: Wanted, variants: Sequence[str]) -> list[str]:
     if wanted.checkpoints and not wanted.models:
         return []
     return models_for(wanted.models or variants)
+
+
+def need_machine(engine: str, target: str, without: NoGpuError) -> None:
+    """Raise `without` for a build for GPUs on a machine that has none, else for a missing library."""
+    if target == "cuda" and shutil.which("nvidia-smi") is None:
+        raise without
+    need_libraries(pins.engine(engine).libraries.get(target, {}))
 
 
 def need_libraries(libraries: Mapping[str, str]) -> None:
