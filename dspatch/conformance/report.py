@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 if TYPE_CHECKING:
     from dspatch.conformance.diagnosis import Diagnosis
@@ -55,6 +55,13 @@ class Curves:
     variant: str
     depths: tuple[tuple[str, float], ...]
     logprob_errors: tuple[int, ...]
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """The curves that `as_dict` gave."""
+        depths = tuple((name, float(value)) for name, value in row["depths"])
+        counts = tuple(row["logprob_errors"])
+        return cls(variant=row["variant"], depths=depths, logprob_errors=counts)
 
     def as_dict(self) -> dict[str, Any]:
         """The curves as JSON values; what is not finite as text."""

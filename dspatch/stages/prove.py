@@ -64,20 +64,23 @@ def _measure(
 def _inputs(wheel: str, models: Sequence[str], wanted: Wanted) -> str:
     """Everything that the numbers of a report depend on, as one hash."""
     suite = digest_of([paths.PACKAGE / "conformance", paths.PACKAGE / "engines"])
-    inputs = [wheel, list(models), wanted.reference_ops, wanted.dtype, suite]
+    own = [str(folder) for folder in wanted.checkpoints]
+    inputs = [wheel, list(models), own, wanted.reference_ops, wanted.dtype, suite]
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
 
 def _kept(job: Job, inputs: str) -> Proven | None:
     """The last report, when it passed and came from the same inputs."""
     from dspatch.conformance import CheckResult, Report, render
+    from dspatch.conformance.report import Curves
 
     content = receipt.read(job, "conformance")
     files = tuple(job.report / name for name in render.FILES)
     if content is None or content["inputs"] != inputs or not all(f.is_file() for f in files):
         return None
     results = tuple(CheckResult(**row) for row in content["results"])
-    report = Report(results=results, facts=content["facts"])
+    curves = tuple(Curves.of(row) for row in content["curves"])
+    report = Report(results=results, facts=content["facts"], curves=curves)
     return Proven(name=str(job.id), report=report, files=files) if report.ok else None
 
 
@@ -94,6 +97,7 @@ def _write_receipt(job: Job, report: Report, wanted: Wanted, inputs: str) -> Non
             "reference-ops": wanted.reference_ops,
             "facts": dict(report.facts),
             "results": [asdict(result) for result in report.results],
+            "curves": [each.as_dict() for each in report.curves],
         },
     )
 

@@ -8,10 +8,13 @@ import pytest
 
 from dspatch import receipt
 from dspatch.conformance import CheckResult, Report, render
+from dspatch.conformance.report import Curves
 from dspatch.console import Console
 from dspatch.errors import ConformanceError, EngineEnvironmentError, NoGpuError, NoJobError
 from dspatch.job import Job, JobId, open_job
 from dspatch.stages import prove, proving
+
+CURVES = Curves(variant="v", depths=(("embed", 0.0), ("logits", 2e-9)), logprob_errors=(3, 1))
 
 
 def job(target: str = "cpu") -> Job:
@@ -63,7 +66,7 @@ def test_a_passing_report_is_kept_until_something_changes(monkeypatch: pytest.Mo
         one: Job, _: Console, wanted: proving.Wanted, wheel: Path, models: list[str], inputs: str
     ) -> proving.Proven:
         measured.append(inputs)
-        report = Report(results=(result("pass"),), facts={})
+        report = Report(results=(result("pass"),), facts={}, curves=(CURVES,))
         one.report.mkdir(parents=True, exist_ok=True)
         for name in render.FILES:
             (one.report / name).write_text("")
@@ -73,7 +76,9 @@ def test_a_passing_report_is_kept_until_something_changes(monkeypatch: pytest.Mo
     monkeypatch.setattr(prove, "_measure", measure)
     console = Console(as_json=True)
     for _ in range(2):
-        assert prove.run(mine, console, proving.Wanted()).report.ok
+        report = prove.run(mine, console, proving.Wanted()).report
+        assert report.ok
+        assert report.curves == (CURVES,)
     assert len(measured) == 1
     prove.run(mine, console, proving.Wanted(reference_ops=True))
     prove.run(mine, console, proving.Wanted(reference_ops=True, fresh=True))
@@ -82,3 +87,7 @@ def test_a_passing_report_is_kept_until_something_changes(monkeypatch: pytest.Mo
     prove.run(mine, console, proving.Wanted(reference_ops=True))
     assert len(measured) == 4
     assert len(set(measured)) == 3
+    own = proving.Wanted(models=("deepseek-v3",), checkpoints=(Path("own"),))
+    prove.run(mine, console, own)
+    prove.run(mine, console, proving.Wanted(models=("deepseek-v3",)))
+    assert len(measured) == 6, "a report that has a checkpoint of one's own stands for no other"
