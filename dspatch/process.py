@@ -73,8 +73,8 @@ def background(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process that runs beside this one until the end of the block, when its whole group is stopped.
 
-    Both its streams go to `log`. It is asked to stop first, and killed after ten seconds. Raises
-    `ProcessError` when the program is missing.
+    It runs in the folder of `log`, to which both its streams go. It is asked to stop first, and killed
+    after ten seconds. Raises `ProcessError` when the program is missing.
     """
     command = [str(part) for part in argv]
     _need(command)
@@ -83,6 +83,7 @@ def background(
         log.open("wb") as stream,
         subprocess.Popen(
             command,
+            cwd=log.parent,
             env={**os.environ, **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=stream,

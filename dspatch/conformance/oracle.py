@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dspatch import paths, process
+from dspatch import paths
 from dspatch.conformance import checkpoint, small
 from dspatch.conformance.checkpoint import Checkpoint
 from dspatch.conformance.small import Case
-from dspatch.engines import Observed, Progress, environment, silent
+from dspatch.engines import Observed, Progress, environment, silent, worker
 from dspatch.engines.environment import Environment
 from dspatch.errors import CheckpointError, ProcessError
 
@@ -108,12 +108,10 @@ class Oracle:
     def work(self, tasks: Sequence[Mapping[str, Any]]) -> None:
         """Have the worker do tasks, as it documents them; `CheckpointError` when it fails."""
         with tempfile.TemporaryDirectory(prefix="dspatch-oracle-") as folder:
-            request = Path(folder) / "request.json"
-            request.write_text(json.dumps({"tasks": list(tasks)}))
+            asked = {"tasks": list(tasks)}
+            python, package = self.environment.python, WORKERS / "oracle_worker"
             try:
-                process.run(
-                    [self.environment.python, "-m", "oracle_worker", request], env=variables()
-                )
+                worker.run(python, package, asked, Path(folder), env=variables())
             except ProcessError as error:
                 raise CheckpointError(
                     "The oracle did not finish its work.",

@@ -10,8 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dspatch import process
-from dspatch.engines import Observed, Options, Parsers, Progress, Trial, served, unserved
+from dspatch.engines import Observed, Options, Parsers, Progress, Trial, served, unserved, worker
 from dspatch.engines.serving import HOST, Service
 from dspatch.errors import EngineError
 
@@ -52,11 +51,12 @@ def _process(
     python: Path, waiting: Sequence[tuple[Trial, Path]], out: Path, log: Path, options: Options
 ) -> str:
     """Run the worker, which ends at the first trial that fails; how it died, or nothing."""
-    request = out / "request.json"
     asked = [_request(one, folder, options) for one, folder in waiting]
-    request.write_text(json.dumps({"trials": asked}, indent=1) + "\n")
-    done = process.run(
-        [python, "-m", "vllm_worker", request],
+    done = worker.run(
+        python,
+        WORKERS / "vllm_worker",
+        {"trials": asked},
+        out,
         env=environment(options),
         log=log,
         timeout=options.timeout,

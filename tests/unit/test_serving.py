@@ -43,6 +43,17 @@ def test_a_server_runs_until_the_end_of_the_block_and_its_children_with_it(tmp_p
     assert _gone(child)
 
 
+def test_a_server_imports_nothing_from_the_folder_one_stands_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "http").mkdir()
+    (tmp_path / "http" / "__init__.py").write_text("raise SystemExit('the wrong one')")
+    monkeypatch.chdir(tmp_path)
+    port = serving.free_port()
+    with serving.started(service(SERVES, port), port, tmp_path / "logs" / "log", timeout=30):
+        pass
+
+
 def _gone(pid: int) -> bool:
     """Whether a process ends soon; an orphan that init has not reaped yet counts as ended."""
     for _ in range(100):

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from dspatch import process
 from dspatch.conformance.api.server import Server
 from dspatch.conformance.api.verdict import ApiResult
 from dspatch.conformance.report import Status
-from dspatch.engines import Progress, environment
+from dspatch.engines import Progress, environment, worker
 from dspatch.errors import ConformanceError, DspatchError, EngineEnvironmentError
 from dspatch.paths import PACKAGE
 from dspatch.tomlfile import load
 
-WORKERS = PACKAGE / "conformance" / "workers"
+WORKER = PACKAGE / "conformance" / "workers" / "client_worker"
 NAMES = ("client.answers", "client.tools", "client.types", "client.errors", "schema.drawn")
 TIMEOUT = 600.0
 OWN_REQUESTS = 11  # of the official client; the worker holds itself to them
@@ -55,25 +51,18 @@ def _none(why: str) -> list[Mapping[str, Any]]:
 def _asked(server: Server, progress: Progress) -> list[Mapping[str, Any]]:
     chosen = settings()
     made = environment.ensure("client", chosen["requirements"], progress=progress)
-    with tempfile.TemporaryDirectory(prefix="dspatch-client-") as folder:
-        request, target = Path(folder) / "request.json", Path(folder) / "result.json"
-        asked = {
-            "url": server.wire.base,
-            "model": server.model,
-            "timeout": server.wire.timeout,
-            "budget": server.wire.limit - server.wire.count,
-            "operations": chosen["operations"],
-            "examples": chosen["examples"],
-            "target": str(target),
-        }
-        request.write_text(json.dumps(asked))
-        process.run(
-            [made.python, "-m", "client_worker", request],
-            cwd=Path(folder),
-            env={"PYTHONPATH": str(WORKERS), "DSPATCH_API_KEY": server.wire.key or ""},
-            timeout=TIMEOUT,
-        )
-        found: list[Mapping[str, Any]] = json.loads(target.read_text())
+    asked = {
+        "url": server.wire.base,
+        "model": server.model,
+        "timeout": server.wire.timeout,
+        "budget": server.wire.limit - server.wire.count,
+        "operations": chosen["operations"],
+        "examples": chosen["examples"],
+    }
+    key = {"DSPATCH_API_KEY": server.wire.key or ""}
+    found: list[Mapping[str, Any]] = worker.ask(
+        made.python, WORKER, asked, env=key, timeout=TIMEOUT
+    )
     return found
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dspatch import engines, process
+from dspatch import engines
 from dspatch.conformance.api import texts
 from dspatch.conformance.api.texts import Text
 from dspatch.conformance.api.verdict import ApiResult
 from dspatch.conformance.report import Status
+from dspatch.engines import worker
 from dspatch.errors import ProcessError
+from dspatch.paths import PACKAGE
 
+WORKER = PACKAGE / "engines" / "workers" / "parser_worker"
 RANDOM = 16  # random ways of cutting a text, beside the systematic ones
 RULE = "However a text is cut, the stream joins to the whole parse, and both are right"
 TIMEOUT = 900.0
@@ -35,21 +37,9 @@ def check(python: Path, tokenizer: Path, model: str, progress: engines.Progress)
 
 
 def _asked(python: Path, tokenizer: Path, chosen: Sequence[Text]) -> list[Mapping[str, Any]]:
-    with tempfile.TemporaryDirectory(prefix="dspatch-parsers-") as folder:
-        request, target = Path(folder) / "request.json", Path(folder) / "result.json"
-        asked = {
-            "tokenizer": str(tokenizer),
-            "cases": [text.task() for text in chosen],
-            "random": RANDOM,
-            "target": str(target),
-        }
-        request.write_text(json.dumps(asked))
-        process.run(
-            [python, "-m", "parser_worker", request],
-            env={"PYTHONPATH": str(Path(engines.__file__).with_name("workers"))},
-            timeout=TIMEOUT,
-        )
-        found: list[Mapping[str, Any]] = json.loads(target.read_text())
+    cases = [text.task() for text in chosen]
+    asked = {"tokenizer": str(tokenizer), "cases": cases, "random": RANDOM}
+    found: list[Mapping[str, Any]] = worker.ask(python, WORKER, asked, timeout=TIMEOUT)
     return found
 
 
