@@ -98,7 +98,7 @@ def _rows(found: Diagnosis) -> Iterator[tuple[str, str]]:
 
 
 def _filled(text: str, found: Diagnosis) -> str:
-    return redacted(filled(text, dict(found.groups)))
+    return redacted(filled(text, found.groups))
 
 
 def _where(found: Diagnosis) -> str:

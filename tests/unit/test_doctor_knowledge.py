@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from dspatch.serve.doctor import cause, recognise, scan
 from tests import doctorkit
 from tests.support import dedent
 
+PLACE = re.compile(r"\{\w+\}")
 SIGNATURES = doctorkit.signatures()
 CAUSE = r"""
     id = "port-taken"
@@ -100,3 +102,16 @@ def test_ids_are_unique_and_facts_of_logs_are_read() -> None:
     ids = [each.id for each in doctorkit.known()]
     assert len(ids) == len(set(ids))
     assert {each.name for each in recognise.patterns()} >= {"version", "engine", "model", "device"}
+
+
+def test_groups_are_filled_in_and_other_braces_stay() -> None:
+    json = """--speculative-config '{"method": "mtp"}'"""
+    assert (
+        cause.filled(f"take {{port}}, {{host}}: {json}", {"port": "1"}) == f"take 1, HOST: {json}"
+    )
+
+
+def test_the_words_of_every_cause_can_be_shown() -> None:
+    for each in doctorkit.known():
+        for words in (each.fix, each.confirm):
+            assert not PLACE.search(cause.filled(words, {})), each.id

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -25,6 +24,7 @@ _KEYS = (
     *("id", "title", "what", "engines", "part", "fix", "confirm", "references", "check", "date"),
     signature.TABLE,
 )
+_PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,12 +125,14 @@ def _placeholders(cause: Cause, source: TomlFile) -> None:
     """Every `{name}` of the words must be a group of at least one signature."""
     known = {name for each in cause.signatures for name in each.regex.groupindex}
     for key in ("fix", "confirm"):
-        for _, name, _, _ in string.Formatter().parse(getattr(cause, key)):
-            if name is not None and name not in known:
+        for name in _PLACE.findall(getattr(cause, key)):
+            if name not in known:
                 raise source.fail(f"`{{{name}}}` is no group of a signature", key=key)
 
 
-def filled(text: str, groups: dict[str, str]) -> str:
-    """Words with the groups of a match in their places; what nobody stated stays a word in capitals."""
-    known = {name for _, name, _, _ in string.Formatter().parse(text) if name}
-    return text.format(**{name: groups.get(name) or name.upper() for name in known})
+def filled(text: str, groups: Mapping[str, str]) -> str:
+    """Words with the groups of a match in their places; what nobody stated stays a word in capitals.
+
+    Other braces, as those of a JSON value in a command, stay as they are.
+    """
+    return _PLACE.sub(lambda place: groups.get(place[1]) or place[1].upper(), text)
