@@ -251,6 +251,10 @@ class CheckpointError(DspatchError):
     exit_code = 52
 
 
+class ForeignCheckpointError(CheckpointError):
+    """A checkpoint is of no DeepSeek model."""
+
+
 class NoGpuError(DspatchError):
     """A stage needs an NVIDIA GPU and there is none."""
 

@@ -134,6 +134,22 @@ def test_a_checkpoint_of_another_kind_rules_a_finding_out(tmp_path: Path) -> Non
     assert [each["id"] for each in done["ruled_out"]] == ["vllm-v3-topk-method"]
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"architectures": ["Qwen2ForCausalLM"], "vocab_size": 151936},
+        {"architectures": ["LlamaForCausalLM"], "vocab_size": 128256},
+    ],
+)
+def test_a_distilled_model_is_noted_and_the_log_read(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    code, done = as_json(doctorkit.LOGS / "sick-tp-heads.log", "--model", tmp_path)
+    assert (code, done["causes"][0]["id"]) == (68, "heads-over-ranks")
+    assert any("no DeepSeek model" in note for note in done["notes"])
+
+
 def test_help_has_examples() -> None:
     done: Result = CliRunner().invoke(cli.cli, ["serve", "doctor", "--help"])
     assert "dspatch serve doctor server.log" in done.output
