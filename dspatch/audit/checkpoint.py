@@ -117,15 +117,19 @@ def _refuse_types(path: Path, stated: Mapping[str, Any], variant: Variant) -> No
         got = stated[field]
         if got is None or said is None or got == ABSENT:
             continue
-        number = isinstance(said, int | float) and not isinstance(said, bool)
-        kinds: tuple[type, ...] = (int, float) if number else (list, tuple)
-        kinds = kinds if number or isinstance(said, list | tuple) else (type(said),)
-        if not isinstance(got, kinds) or (number and isinstance(got, bool)):
+        if _kind(got) is not _kind(said):
             raise CheckpointError(
                 f"{path} states what no model can be.",
                 why=f"{field} is {got!r}; {variant.name} has {said!r}",
                 next="mend it, or take the config.json that was published",
             )
+
+
+def _kind(value: Any) -> type:
+    """The kind of a value: whole and other numbers are one, and so are lists and tuples."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float
+    return list if isinstance(value, tuple) else type(value)
 
 
 def _with(variant: Variant, stated: Mapping[str, Any], path: Path) -> Variant:
