@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby, islice
 
 from dspatch.serve.doctor import lines
 from dspatch.serve.doctor.lines import Block
@@ -21,6 +23,7 @@ _FAILURE = re.compile(
     r"|^[\w.-]{1,40}: error: |\bKilled\s{0,5}$"
 )
 _WARNED = re.compile(r"\b(?:WARNING|WARN|Warning)\b")
+Place = tuple[int, int]  # where a line begins and ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,49 +36,40 @@ class Failure:
 
 def first_in(block: Block) -> Failure | None:
     """The first failure in a block of lines."""
-    return next(_failures(block, _from_the_start(block.data)), None)
+    return _failure(block, heapq.merge(*(_forward(block.data, word) for word in _WORDS)))
 
 
 def last_in(block: Block) -> Failure | None:
     """The last failure in a block of lines."""
-    return next(_failures(block, _from_the_end(block.data)), None)
+    places = (_backward(block.data, word) for word in _WORDS)
+    return _failure(block, heapq.merge(*places, reverse=True))
 
 
-def _failures(block: Block, places: Iterator[tuple[int, int]]) -> Iterator[Failure]:
-    for start, end in places:
+def _failure(block: Block, places: Iterable[Place]) -> Failure | None:
+    """The failure in the first of so many lines that is one; a line with two words comes twice in a row."""
+    for (start, end), _ in islice(groupby(places), TRIED):
         for text in lines.parts(block.data[start:end]):
             if _FAILURE.search(text) and not _WARNED.search(text):
-                yield Failure(number=block.first + block.data.count(b"\n", 0, start), text=text)
+                return Failure(number=block.first + block.data.count(b"\n", 0, start), text=text)
+    return None
 
 
-def _from_the_start(data: bytes) -> Iterator[tuple[int, int]]:
-    """The places of lines that have a word of failure, in order."""
-    at = {word: found for word in _WORDS if (found := data.find(word)) >= 0}
-    for _ in range(TRIED):
-        if not at:
-            return
-        start, end = _line(data, min(at.values()))
+def _forward(data: bytes, word: bytes) -> Iterator[Place]:
+    """The lines that have a word, in order."""
+    end = 0
+    while (at := data.find(word, end)) >= 0:
+        start, end = _line(data, at)
         yield start, end
-        for word in [each for each, place in at.items() if place < end]:
-            at[word] = data.find(word, end)
-            if at[word] < 0:
-                del at[word]
 
 
-def _from_the_end(data: bytes) -> Iterator[tuple[int, int]]:
-    """The places of lines that have a word of failure, the last first."""
-    at = {word: found for word in _WORDS if (found := data.rfind(word)) >= 0}
-    for _ in range(TRIED):
-        if not at:
-            return
-        start, end = _line(data, max(at.values()))
+def _backward(data: bytes, word: bytes) -> Iterator[Place]:
+    """The lines that have a word, the last first."""
+    start = len(data)
+    while (at := data.rfind(word, 0, start)) >= 0:
+        start, end = _line(data, at)
         yield start, end
-        for word in [each for each, place in at.items() if place >= start]:
-            at[word] = data.rfind(word, 0, start)
-            if at[word] < 0:
-                del at[word]
 
 
-def _line(data: bytes, at: int) -> tuple[int, int]:
+def _line(data: bytes, at: int) -> Place:
     start, stop = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
     return start, stop if stop >= 0 else len(data)
