@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dspatch.conformance.api.server import Server
-from dspatch.conformance.api.verdict import ApiResult
+from dspatch.conformance.api.verdict import ApiResult, Verdict, not_shown, row
 from dspatch.conformance.report import Status
 from dspatch.engines import Progress, environment, worker
 from dspatch.errors import ConformanceError, DspatchError, EngineEnvironmentError
@@ -41,7 +41,7 @@ def check(server: Server, progress: Progress) -> list[ApiResult]:
         last = (error.why or error.what).splitlines()[-1]
         rows = _none(f"the client's process ended: {last}")
     server.wire.count += sum(row.get("requests", 0) for row in rows)
-    return [_result(row, server.model) for row in rows]
+    return [_result(one, server.model) for one in rows]
 
 
 def _none(why: str) -> list[Mapping[str, Any]]:
@@ -66,17 +66,10 @@ def _asked(server: Server, progress: Progress) -> list[Mapping[str, Any]]:
     return found
 
 
-def _result(row: Mapping[str, Any], model: str) -> ApiResult:
-    evidence, wrong = row.get("evidence", ""), row.get("wrong", "")
-    status: Status = "fail" if wrong else "pass"
-    if "skipped" in row:
-        status, wrong = "not-shown", row["skipped"]
-    return ApiResult(
-        check=row["check"],
-        variant=model,
-        dtype="api",
-        status=status,
-        note=wrong or evidence,
-        what=row["what"],
-        evidence=evidence,
-    )
+def _result(one: Mapping[str, Any], model: str) -> ApiResult:
+    if "skipped" in one:
+        verdict = not_shown(one["skipped"])
+    else:
+        status: Status = "fail" if one["wrong"] else "pass"
+        verdict = Verdict(status=status, evidence=one["evidence"], reason=one["wrong"])
+    return row(one["check"], one["what"], model, verdict)

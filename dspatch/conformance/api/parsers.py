@@ -10,7 +10,7 @@ from typing import Any
 from dspatch import engines
 from dspatch.conformance.api import texts
 from dspatch.conformance.api.texts import Text
-from dspatch.conformance.api.verdict import ApiResult
+from dspatch.conformance.api.verdict import ApiResult, Verdict, row
 from dspatch.conformance.report import Status
 from dspatch.engines import worker
 from dspatch.errors import ProcessError
@@ -53,15 +53,8 @@ def result(name: str, model: str, pairs: Sequence[tuple[Text, Mapping[str, Any]]
     if errors and not tried:
         status, wrong = "not-shown", [f"the parser could not be run: {errors[0]}"]
     evidence = f"{len(tried)} texts, cut in {ways} ways"
-    return ApiResult(
-        check=name,
-        variant=model,
-        dtype="api",
-        status=status,
-        note="; ".join(wrong) or evidence,
-        what=RULE,
-        evidence=evidence,
-    )
+    verdict = Verdict(status=status, evidence=evidence, reason="; ".join(wrong))
+    return row(name, RULE, model, verdict)
 
 
 def _whole(tried: Sequence[tuple[Text, Mapping[str, Any]]]) -> Iterator[str]:

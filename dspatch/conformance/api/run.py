@@ -9,7 +9,7 @@ from dspatch.conformance.api import checks
 from dspatch.conformance.api.checks import malformed
 from dspatch.conformance.api.said import MalformedError
 from dspatch.conformance.api.server import RefusedError, Server
-from dspatch.conformance.api.verdict import ApiResult, Check, Verdict, not_shown, result
+from dspatch.conformance.api.verdict import ApiResult, Check, Verdict, not_shown, row
 from dspatch.conformance.api.wire import GoneError, SpentError
 from dspatch.conformance.report import Report
 from dspatch.engines import Progress, silent
@@ -57,7 +57,7 @@ def _results(server: Server, chosen: Sequence[Check], progress: Progress) -> Ite
                 evidence=verdict.evidence,
                 reason=f"the server stopped answering: {verdict.reason}",
             )
-        yield result(check, server, verdict)
+        yield row(check.id, check.what, server.model, verdict)
 
 
 def _looked(server: Server, check: Check) -> Verdict:

@@ -71,14 +71,14 @@ class ApiResult(CheckResult):
     evidence: str = ""
 
 
-def result(check: Check, server: Server, verdict: Verdict) -> ApiResult:
-    """A verdict as a row of the report."""
+def row(check: str, what: str, model: str, verdict: Verdict) -> ApiResult:
+    """The verdict of a check, which holds the rule `what`, as a row of the report."""
     return ApiResult(
-        check=check.id,
-        variant=server.model,
+        check=check,
+        variant=model,
         dtype="api",
         status=verdict.status,
         note=verdict.reason or verdict.evidence,
-        what=check.what,
+        what=what,
         evidence=verdict.evidence,
     )
