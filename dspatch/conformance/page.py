@@ -143,9 +143,9 @@ def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _matrix(selftest: Selftest) -> dict[str, Any]:
-    from dspatch.conformance.selftest import RULES, passes, power
+    from dspatch.conformance.selftest import RULES, caught, columns, passes
 
-    checks = list(dict.fromkeys(r.check for one in selftest.planted for r in one.results))
+    checks = columns(selftest)
     rows = []
     for one in selftest.planted:
         status = {result.check: result.status for result in one.results}
@@ -167,11 +167,10 @@ def _matrix(selftest: Selftest) -> dict[str, Any]:
         )
     outcomes = [row["outcome"] for row in rows]
     counts = {word: outcomes.count(word) for word in ("caught", "missed", "not-shown")}
-    told = [f"{name} {caught} of {of}" for name, (caught, of) in power(selftest).items()]
     return {
         "checks": checks,
         "rules": list(RULES.values()),
         "rows": rows,
         "counts": counts,
-        "power": ", ".join(told),
+        "power": caught(selftest),
     }

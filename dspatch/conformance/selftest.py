@@ -100,8 +100,8 @@ class Selftest:
             }
             for one in self.planted
         ]
-        caught = {name: list(counts) for name, counts in power(self).items()}
-        return {"ok": self.ok, "clean": self.clean.as_dict(), "faults": rows, "power": caught}
+        counts = {name: list(each) for name, each in power(self).items()}
+        return {"ok": self.ok, "clean": self.clean.as_dict(), "faults": rows, "power": counts}
 
 
 def run(
@@ -177,8 +177,13 @@ def power(selftest: Selftest) -> dict[str, tuple[int, int]]:
     """Of the faults that were planted in a run: how many our checks caught, and how many each rule."""
     run = [one for one in selftest.planted if one.rules]
     ours = sum(one.outcome == "caught" for one in run)
-    caught = {word: sum(not one.rules[rule] for one in run) for rule, word in RULES.items()}
-    return {name: (count, len(run)) for name, count in {"our checks": ours, **caught}.items()}
+    theirs = {word: sum(not one.rules[rule] for one in run) for rule, word in RULES.items()}
+    return {name: (count, len(run)) for name, count in {"our checks": ours, **theirs}.items()}
+
+
+def caught(selftest: Selftest) -> str:
+    """The same counts in words."""
+    return ", ".join(f"{name} {count} of {of}" for name, (count, of) in power(selftest).items())
 
 
 def _only(seen: Seen, fault: Fault) -> Seen:
