@@ -44,7 +44,7 @@ def as_html(report: Report, name: str, selftest: Selftest | None = None) -> str:
         checks=checks,
         cells={(r.check, r.variant): _cell(r) for r in report.results},
         models=[_model(report, variant) for variant in report.variants],
-        rows={v: [r for r in report.results if r.variant == v] for v in report.variants},
+        rows={variant: report.on(variant) for variant in report.variants},
         times=_times,
         number=render.number,
         measured=render.measured,
@@ -94,7 +94,7 @@ def _times(margin: float) -> str:
 
 
 def _model(report: Report, variant: str) -> dict[str, Any]:
-    chosen = [result for result in report.results if result.variant == variant]
+    chosen = report.on(variant)
     counts = {status: sum(r.status == status for r in chosen) for status in render.STATUSES}
     margins = [(r.margin, r.check) for r in chosen if r.margin is not None and r.status == "pass"]
     margin, check = min(margins, default=(None, ""))
@@ -108,7 +108,7 @@ def _model(report: Report, variant: str) -> dict[str, Any]:
 
 def _drawn(report: Report, variant: str) -> Drawn:
     curves = next(each for each in report.curves if each.variant == variant)
-    dtype = next(r.dtype for r in report.results if r.variant == variant)
+    dtype = report.on(variant)[0].dtype
     golden, nats = (tolerance.find(check, dtype) for check in ("golden.fp32", "decode.paged"))
     assert golden is not None
     assert nats is not None

@@ -63,7 +63,7 @@ def as_junit(report: Report) -> str:
     """The report as JUnit XML, one suite a model, its diagnosis as output; not shown is skipped."""
     root = ElementTree.Element("testsuites", name="dspatch conformance")
     for variant in report.variants:
-        chosen = [result for result in report.results if result.variant == variant]
+        chosen = report.on(variant)
         suite = ElementTree.SubElement(root, "testsuite", name=variant, tests=str(len(chosen)))
         suite.set("failures", str(sum(result.status == "fail" for result in chosen)))
         suite.set("skipped", str(sum(result.status == "not-shown" for result in chosen)))
@@ -90,7 +90,7 @@ def summary(report: Report) -> list[tuple[str, ...]]:
     """A row a model: what passed, how far logits and decode are off, the tightest margin."""
     rows = []
     for variant in report.variants:
-        chosen = [result for result in report.results if result.variant == variant]
+        chosen = report.on(variant)
         counts = ((status, sum(r.status == status for r in chosen)) for status in STATUSES)
         told = ", ".join(f"{count} {status}" for status, count in counts if count)
         rows.append((variant, told, *_key_measures(chosen), _tightest(chosen)))

@@ -87,6 +87,10 @@ class Report:
         """How many checks ended so."""
         return sum(result.status == status for result in self.results)
 
+    def on(self, variant: str) -> list[CheckResult]:
+        """The results of one small model."""
+        return [result for result in self.results if result.variant == variant]
+
     @property
     def variants(self) -> list[str]:
         """The small models, in the order of the run."""
