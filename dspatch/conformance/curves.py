@@ -11,7 +11,7 @@ from dspatch.conformance.report import Curves
 
 def of(seen: Seen) -> Curves | None:
     """The curves of one model, the worst prompt at each depth; `None` for one that was not run."""
-    if not seen.measures or not seen.alone:
+    if not seen.alone:
         return None
     counted = [m["logprob_errors"] for m in seen.alone.values() if m.get("logprob_errors")]
     return Curves(

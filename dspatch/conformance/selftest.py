@@ -168,8 +168,7 @@ def _row(fault: Fault, seen: Seen, found: tuple[CheckResult, ...], refused: str)
 
 def rules_of(seen: Seen, run: str) -> dict[str, bool]:
     """Whether each rule passes every prompt of a run."""
-    prompts: Mapping[str, Any] = getattr(seen, run)
-    judged = [measures["rules"] for measures in prompts.values()]
+    judged = [measures["rules"] for measures in seen.prompts(run).values()]
     return {rule: all(one[rule] for one in judged) for rule in RULES if judged}
 
 

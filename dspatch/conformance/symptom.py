@@ -93,7 +93,7 @@ def _of_tensor(text: str) -> tuple[int | None, str]:
 
 
 def _run(seen: Seen, run: str, band: float) -> Symptom | None:
-    prompts: Mapping[str, Any] = seen.measures.get("runs", {}).get(seen.runs[run], {})
+    prompts = seen.prompts(run)
     choices = tolerance.find("indexer.choices", seen.dtype)
     missed = choices.value if choices else 0.0
     wrong = [

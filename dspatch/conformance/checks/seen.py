@@ -29,20 +29,21 @@ class Seen:
     @property
     def alone(self) -> Prompts:
         """Measures of each prompt run by itself."""
-        return self._prompts("alone")
+        return self.prompts("alone")
 
     @property
     def together(self) -> Prompts:
         """Measures of each prompt in one batch with the others."""
-        return self._prompts("together")
+        return self.prompts("together")
 
     @property
     def again(self) -> Prompts:
         """Measures of each prompt run once more, with its prefix in the cache."""
-        return self._prompts("again")
+        return self.prompts("again")
 
-    def _prompts(self, run: str) -> Prompts:
-        found: Prompts = self.measures["runs"].get(self.runs[run], {})
+    def prompts(self, run: str) -> Prompts:
+        """Measures of each prompt of the run that is judged as this one; none of a run that was not made."""
+        found: Prompts = self.measures.get("runs", {}).get(self.runs[run], {})
         return found
 
 
