@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -92,6 +92,6 @@ class Files:
         return Files(source=self.source, changes={**self.changes, **changes})
 
 
-def of_tree(repo: Repo, tree: str) -> Files:
-    """The files of a tree."""
-    return Files(source=TreeSource(repo=repo, entries=repo.entries(tree)))
+def of_tree(repo: Repo, tree: str, paths: Sequence[str] = ()) -> Files:
+    """The files of a tree: all of them, or those of the given paths that are there."""
+    return Files(source=TreeSource(repo=repo, entries=repo.entries(tree, paths)))

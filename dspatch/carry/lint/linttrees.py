@@ -12,7 +12,6 @@ from dspatch.carry.lint.tried import Tried
 from dspatch.carry.uses.undefined import left_undefined
 from dspatch.patchfile import Patch
 from dspatch.series import Series
-from dspatch.treefiles import of_tree
 
 __all__ = ["Tried", "golden_files", "of_trees", "record", "stale_goldens", "written_place"]
 
@@ -42,12 +41,8 @@ def of_trees(series: Series, tried: Sequence[Tried], *, all_tried: bool = True) 
 
 def _undefined(patch: Patch, one: Tried) -> Iterator[Fault]:
     """Names that the patch took the definition of, while upstream's code there still uses them."""
-    applied = one.applied(patch)
-    assert applied is not None
-    repo = one.tree.checkout.repo
-    with repo.reading():
-        before, after = of_tree(repo, f"{applied.commit}^"), of_tree(repo, applied.commit)
-        for path in applied.paths:
+    with one.around(patch, whole=False) as (paths, before, after):
+        for path in paths:
             data = after.read(path) if path.endswith(".py") else None
             for name, where in left_undefined(before.read(path), data) if data else ():
                 yield in_patch(

@@ -11,12 +11,10 @@ from dspatch.carry.lint.tried import Tried
 from dspatch.carry.uses import drift, guard, usesfile
 from dspatch.carry.uses.drift import Drift
 from dspatch.carry.uses.names import Names
-from dspatch.carry.uses.uses import of_patch, unresolved_imports
-from dspatch.carry.uses.usesfile import Recorded, Use
+from dspatch.carry.uses.usesfile import Recorded
 from dspatch.patchfile import Patch
 from dspatch.pins.lookup import same
 from dspatch.traits import Trait
-from dspatch.treefiles import of_tree
 
 
 def record(patch: Patch, tried: Sequence[Tried], known: Mapping[str, Trait]) -> Recorded | None:
@@ -34,13 +32,13 @@ def _recorded(
     patch: Patch, rev: str | None, tried: Sequence[Tried], known: Mapping[str, Trait]
 ) -> Recorded | None:
     place = _place(patch, rev, tried)
-    uses = () if place is None else _uses(patch, place)
+    uses = () if place is None else place.used(patch).uses
     if place is None or rev is None or not uses:
         return None
     facts = place.facts(known)
-    answers = [n if facts.get_or_none(n) else f"!{n}" for n in patch.conditions]
-    several = tuple(answers) if patch.also_written_for else ()
-    return Recorded(written_for=rev, uses=uses, answers=several)
+    asked = patch.conditions if patch.also_written_for else ()
+    answers = tuple(name if facts.get_or_none(name) else f"!{name}" for name in asked)
+    return Recorded(written_for=rev, uses=uses, answers=answers)
 
 
 def written_place(patch: Patch, tried: Sequence[Tried]) -> Tried | None:
@@ -58,33 +56,24 @@ def _place(patch: Patch, rev: str | None, tried: Sequence[Tried]) -> Tried | Non
     return next((one for one in at if one.applied(patch) is not None), None)
 
 
-def _uses(patch: Patch, place: Tried) -> tuple[Use, ...]:
-    applied = place.applied(patch)
-    assert applied is not None
-    repo = place.tree.checkout.repo
-    with repo.reading():
-        before, after = of_tree(repo, f"{applied.commit}^"), of_tree(repo, applied.commit)
-        return of_patch(applied.paths, before.read, after.read)
-
-
 def records(patch: Patch, here: Sequence[Tried], known: Mapping[str, Trait]) -> Iterator[Fault]:
     """The record of a patch is what its code uses on the release that it was written for."""
     kept = usesfile.read(patch.folder)
     if patch.written_for is None:
-        if any(_uses(patch, one) for one in here[:1]):
+        if any(one.used(patch).uses for one in here[:1]):
             yield in_patch(
                 "written-for", patch, "its code uses upstream symbols, and `written-for` names no pin",
                 "name the pin that it was written for",
             )  # fmt: skip
         return
-    for rev in (patch.written_for, *patch.also_written_for):
-        if here and _place(patch, rev, here) is None:
+    places = {rev: _place(patch, rev, here) for rev in (patch.written_for, *patch.also_written_for)}
+    for rev, place in places.items():
+        if here and place is None:
             yield in_patch(
                 "written-for", patch, f"it does not apply to {rev}, which it was written for",
                 "name a pin that it applies to",
             )  # fmt: skip
-    place = written_place(patch, here)
-    if place is None:
+    if None in places.values():
         return
     now = record(patch, here, known)
     if now != kept:
@@ -98,19 +87,8 @@ def records(patch: Patch, here: Sequence[Tried], known: Mapping[str, Trait]) -> 
             next="dspatch patch lint --write",
             diff=goldens.difference(before, after, usesfile.NAME),
         )  # fmt: skip
-    for rev in (patch.written_for, *patch.also_written_for):
-        if (written := _place(patch, rev, here)) is not None:
-            yield from _unresolved(patch, written)
-
-
-def _unresolved(patch: Patch, place: Tried) -> Iterator[Fault]:
-    applied = place.applied(patch)
-    assert applied is not None
-    repo = place.tree.checkout.repo
-    with repo.reading():
-        files = of_tree(repo, applied.commit)
-        before = of_tree(repo, f"{applied.commit}^")
-        for path, name in unresolved_imports(applied.paths, before.read, files.read):
+    for place in filter(None, places.values()):
+        for path, name in place.used(patch).missing:
             yield in_patch(
                 "import", patch, f"{path} imports {name}, which {place.rev} does not have",
                 "import what is there",
@@ -126,10 +104,9 @@ def drifts(
         return
     found: dict[str, tuple[Drift, ...]] = {}
     for one in here:
-        repo = one.tree.checkout.repo
-        with repo.reading():
+        with one.tree.checkout.repo.reading():
             uses = guard.nearest(recorded, one.facts(known)).uses
-            found[one.rev] = drift.check(uses, Names(of_tree(repo, one.tree.commit).read))
+            found[one.rev] = drift.check(uses, Names(one.files.read))
     for rev, drifts in found.items():
         for each in drifts:
             if not any(guard.waives(waived, each) for waived in patch.waived):

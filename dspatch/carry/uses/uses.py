@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from dspatch import syntax
 from dspatch.carry.uses import signatures
@@ -15,13 +16,33 @@ from dspatch.carry.uses.usesfile import Use
 from dspatch.carry.uses.values import Module
 
 
-def of_patch(paths: Iterable[str], before: Read, after: Read) -> tuple[Use, ...]:
+@dataclass(frozen=True, kw_only=True)
+class Used:
     """The uses of a patch, sorted by symbol.
+
+    `missing` is what it imports from the engine and the patched tree does not have: file and name.
+    """
+
+    uses: tuple[Use, ...]
+    missing: tuple[tuple[str, str], ...]
+
+
+def of_patch(paths: Iterable[str], before: Read, after: Read) -> tuple[Use, ...]:
+    """The uses of a patch, as in `Used`.
 
     paths: the files that the patch adds or changes. before, after: the tree without and with it.
     A symbol is upstream's when the tree without the patch has it.
     """
+    return _uses(_read(paths, before, after))
+
+
+def used(paths: Iterable[str], before: Read, after: Read) -> Used:
+    """The uses of a patch and its imports that lead nowhere, from one reading; as `of_patch` takes them."""
     found = _read(paths, before, after)
+    return Used(uses=_uses(found), missing=_missing(found))
+
+
+def _uses(found: Found) -> tuple[Use, ...]:
     uses = (_use(symbol, found) for symbol in sorted(found.ways))
     return tuple(use for use in uses if use is not None)
 
@@ -39,11 +60,7 @@ def _use(symbol: str, found: Found) -> Use | None:
     )
 
 
-def unresolved_imports(
-    paths: Iterable[str], before: Read, after: Read
-) -> tuple[tuple[str, str], ...]:
-    """What a patch imports from the engine and the patched tree does not have: file and name."""
-    found = _read(paths, before, after)
+def _missing(found: Found) -> tuple[tuple[str, str], ...]:
     names = found.ours.after
     return tuple(
         sorted(
