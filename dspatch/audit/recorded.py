@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from dspatch import tomlfile
 from dspatch.audit.answer import State
-from dspatch.carry.matrix import spans
+from dspatch.carry.matrix import spans, spansfile
 from dspatch.errors import PatchFormatError
 from dspatch.paths import PACKAGE
 
@@ -51,19 +49,14 @@ class Recorded:
         if not self.knows(finding):
             return None
         having = self._in(self.has, finding)
-        after = _parsed(version) or max((Version(each) for each in having), default=None)
+        after = spans.parsed(version) or max((Version(each) for each in having), default=None)
         if after is None:
             return None
         later = [each for each in self.releases if Version(each) > after]
         return next((each for each in later if self.state(finding, each) == "no"), None)
 
-    def _in(self, table: Mapping[str, str], finding: str) -> frozenset[str]:
-        return _expanded(table.get(finding, ""), self.releases)
-
-
-@cache
-def _expanded(text: str, releases: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(spans.expand(text, releases)) if text else frozenset()
+    def _in(self, table: Mapping[str, str], finding: str) -> tuple[str, ...]:
+        return spans.expanded(table.get(finding, ""), self.releases)
 
 
 def path_of(engine: str) -> Path:
@@ -100,30 +93,7 @@ def of_states(releases: Sequence[str], states: Mapping[str, Mapping[str, State]]
 
 def written(engine: str, recorded: Recorded) -> str:
     """The text of an engine's file."""
-    lines = [_HEAD.format(engine=engine), "releases = ["]
-    lines += [f"    {_listed(row)}," for row in _rows(recorded.releases, 10)]
-    lines += ["]", "", "[has]", *_table(recorded.has)]
+    tables = {"has": recorded.has}
     if recorded.unknown:
-        lines += ["", "[unknown]", *_table(recorded.unknown)]
-    return "\n".join(lines) + "\n"
-
-
-def _table(table: Mapping[str, str]) -> Iterable[str]:
-    return (
-        f"{finding} = {json.dumps(text, ensure_ascii=False)}" for finding, text in table.items()
-    )
-
-
-def _rows(items: Sequence[str], width: int) -> list[Sequence[str]]:
-    return [items[start : start + width] for start in range(0, len(items), width)]
-
-
-def _listed(items: Sequence[str]) -> str:
-    return ", ".join(json.dumps(item) for item in items)
-
-
-def _parsed(version: str | None) -> Version | None:
-    try:
-        return Version(version) if version is not None else None
-    except InvalidVersion:
-        return None
+        tables["unknown"] = recorded.unknown
+    return spansfile.text(_HEAD.format(engine=engine), recorded.releases, tables)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from dspatch import tomlfile
-from dspatch.carry.matrix import spans
+from dspatch.carry.matrix import spans, spansfile
 from dspatch.errors import PatchFormatError
 from dspatch.serve.engines import DATA
 
@@ -37,7 +36,7 @@ class Known:
 
     def releases_of(self, kind: Kind, name: str) -> tuple[str, ...]:
         """The releases that have a name."""
-        return _expanded(self.ranges(kind, name), self.releases)
+        return spans.expanded(self.ranges(kind, name), self.releases)
 
     def told(self, kind: Kind, name: str, version: str | None) -> str:
         """Since or until when a name was there, seen from a release, in words; empty when never."""
@@ -45,7 +44,7 @@ class Known:
         if not having or not self.releases:
             return ""
         since = having[0] if having[0] != self.releases[0] else f"{having[0]} or earlier"
-        at = _parsed(version)
+        at = spans.parsed(version)
         if at is not None and at < Version(having[0]):
             return f"comes with {having[0]}"
         if having[-1] == self.releases[-1]:
@@ -54,11 +53,6 @@ class Known:
 
     def _unbroken(self, having: Sequence[str]) -> bool:
         return spans.between(having) == spans.runs(having, self.releases)
-
-
-@lru_cache(maxsize=4096)
-def _expanded(text: str, releases: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(spans.expand(text, releases)) if text else ()
 
 
 def path_of(engine: str) -> Path:
@@ -94,21 +88,8 @@ def of_names(found: Mapping[str, Mapping[Kind, Iterable[str]]]) -> Known:
 
 def written(engine: str, known: Known) -> str:
     """The text of an engine's file."""
-    lines = [_HEAD.format(engine=engine), "releases = ["]
-    rows = [known.releases[at : at + 10] for at in range(0, len(known.releases), 10)]
-    lines += [f"    {', '.join(json.dumps(each) for each in row)}," for row in rows]
-    return "\n".join([*lines, "]", *_tables(known)]) + "\n"
-
-
-def _tables(known: Known) -> Iterator[str]:
-    for kind in KINDS:
-        yield from ("", f"[{kind}]")
-        for name, text in known.names.get(kind, {}).items():
-            yield f"{json.dumps(name)} = {json.dumps(text, ensure_ascii=False)}"
-
-
-def _parsed(version: str | None) -> Version | None:
-    try:
-        return Version(version) if version is not None else None
-    except InvalidVersion:
-        return None
+    tables: dict[str, dict[str, str]] = {
+        kind: {json.dumps(name): text for name, text in known.names.get(kind, {}).items()}
+        for kind in KINDS
+    }
+    return spansfile.text(_HEAD.format(engine=engine), known.releases, tables)

@@ -48,6 +48,13 @@ def test_an_answer_is_true_of_the_releases(engine: str, answer: Answer) -> None:
             )
 
 
+@pytest.mark.parametrize("engine", FACTS)
+def test_a_record_is_written_as_it_was_read(engine: str) -> None:
+    for record in (known, recorded):
+        text = record.path_of(engine).read_text(encoding="utf-8")
+        assert record.written(engine, record.load(engine)) == text
+
+
 @pytest.mark.parametrize(("engine", "answer"), [each for each in EVERY if each[1].finding])
 def test_an_answer_and_its_finding_say_the_same(engine: str, answer: Answer) -> None:
     """One knowledge: the finding exists, and where it holds, the name is not there to be used."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 from packaging.version import InvalidVersion, Version
@@ -57,3 +58,17 @@ def expand(text: str, releases: Sequence[str]) -> Iterator[str]:
         except InvalidVersion as error:
             raise ValueError(f"{part.strip()!r} is no range of releases") from error
         yield from (version for version in releases if low <= Version(version) <= high)
+
+
+@lru_cache(maxsize=4096)
+def expanded(text: str, releases: tuple[str, ...]) -> tuple[str, ...]:
+    """The releases that a recorded text names, none where it is empty: kept, as records are asked often."""
+    return tuple(expand(text, releases)) if text else ()
+
+
+def parsed(version: str | None) -> Version | None:
+    """A release as a version that can be compared, `None` where it is none."""
+    try:
+        return Version(version) if version is not None else None
+    except InvalidVersion:
+        return None
