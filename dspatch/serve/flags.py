@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from dspatch.serve.answers import Answer
 from dspatch.serve.commandline import Line
@@ -41,7 +42,7 @@ def _variable(word: str, value: str, found: Variable, judge: Judge) -> Verdict:
     why = ""
     if choices and given not in choices:
         why = f"takes one of {', '.join(found.choices)}"
-    elif found.type == "int" and value and not _is_int(value):
+    elif found.type == "int" and value and not _is(int, value):
         why = "is read as a whole number, 0 or 1 for a switch: the start ends with ValueError"
     return Verdict(
         word=word, state="wrong" if why else "known", kind="variable", say=why,
@@ -123,7 +124,7 @@ def _unjoined(missing: Verdict, given: Given, taken: Taken) -> Verdict:
     said = missing.say
     if dashed != given.name and dashed in taken.table:
         said = f"this parser does not take `_` for `-`: {dashed}"
-    return Verdict(**{**vars(missing), "values": given.values, "say": said})
+    return replace(missing, values=given.values, say=said)
 
 
 def _wrong(given: Given, option: Option) -> str:
@@ -142,7 +143,7 @@ def _wrong(given: Given, option: Option) -> str:
 def _wrong_value(value: str, option: Option) -> str:
     if option.optional and value in ("", "None"):
         return ""
-    if option.type and not (_is_int(value) if option.type == "int" else _is_float(value)):
+    if option.type and not _is(int if option.type == "int" else float, value):
         return f"{value!r} is no {'whole number' if option.type == 'int' else 'number'}"
     if option.choices is None:
         return ""
@@ -172,17 +173,10 @@ def _keys(values: tuple[str, ...]) -> list[str] | None:
     return list(read) if isinstance(read, dict) else []
 
 
-def _is_int(text: str) -> bool:
+def _is(kind: Callable[[str], object], text: str) -> bool:
+    """Whether a text can be read as a value of a kind."""
     try:
-        int(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_float(text: str) -> bool:
-    try:
-        float(text)
+        kind(text)
     except ValueError:
         return False
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,7 @@ def _verdict(asked: Asked, exported: Exported, facts: Facts, judge: Judge) -> Ve
     missing = judge.missing(
         asked.name, asked.name, "metrics", exported.samples, whole=exported.whole, what="metric"
     )
-    return Verdict(**{**vars(missing), "place": place})
+    return replace(missing, place=place)
 
 
 def _there(name: str, metric: Metric, judge: Judge, place: str) -> Verdict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dspatch.serve.option import Option
@@ -145,12 +145,12 @@ def _filled(found: Given, words: list[str], at: int, taken: Taken) -> tuple[Give
     if option is None:
         # Whether a word behind an unknown option is its value, nobody can know; people mean it so.
         follows = list(_following(words, at, taken)) if not found.values else []
-        return _with(found, tuple(follows[:1])), at + len(follows[:1])
+        return replace(found, values=tuple(follows[:1])), at + len(follows[:1])
     if found.values:
-        return _with(found, found.values, unwanted=option.values == "none"), at
+        return replace(found, unwanted=option.values == "none"), at
     least, most = _room(option) if not found.key else (1, 1)
     values = tuple(_following(words, at, taken))[:most]
-    return _with(found, values, short=max(0, least - len(values))), at + len(values)
+    return replace(found, values=values, short=max(0, least - len(values))), at + len(values)
 
 
 def _room(option: Option) -> tuple[int, int]:
@@ -168,12 +168,3 @@ def _following(words: list[str], at: int, taken: Taken) -> Iterator[str]:
         if word == "--" or _recognised(word, taken) is not None:
             return
         yield word
-
-
-def _with(
-    found: Given, values: tuple[str, ...], *, short: int = 0, unwanted: bool = False
-) -> Given:
-    return Given(
-        word=found.word, how=found.how, option=found.option, name=found.name, values=values,
-        key=found.key, candidates=found.candidates, short=short, unwanted=unwanted,
-    )  # fmt: skip
