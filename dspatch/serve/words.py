@@ -142,12 +142,12 @@ def _abbreviates(name: str, whole: str) -> bool:
 def _filled(found: Given, words: list[str], at: int, taken: Taken) -> tuple[Given, int]:
     """An option with the words behind it that are its values, and where the next one stands."""
     option = found.option
+    if found.values:
+        return replace(found, unwanted=option is not None and option.values == "none"), at
     if option is None:
         # Whether a word behind an unknown option is its value, nobody can know; people mean it so.
-        follows = list(_following(words, at, taken)) if not found.values else []
-        return replace(found, values=tuple(follows[:1])), at + len(follows[:1])
-    if found.values:
-        return replace(found, unwanted=option.values == "none"), at
+        values = tuple(_following(words, at, taken))[:1]
+        return replace(found, values=values), at + len(values)
     least, most = _room(option) if not found.key else (1, 1)
     values = tuple(_following(words, at, taken))[:most]
     return replace(found, values=values, short=max(0, least - len(values))), at + len(values)

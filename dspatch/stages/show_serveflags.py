@@ -26,7 +26,7 @@ def checked(done: Checked, console: Console) -> None:
     console.say("")
     console.table(
         ("", "WORD", "THERE", ""),
-        [(_MARKS[each.state], _word(each), each.exists, said(each)) for each in done.verdicts],
+        [(_MARKS[each.state], word(each), each.exists, said(each)) for each in done.verdicts],
     )
     _remarks(done, console)
     for note in done.notes:
@@ -67,8 +67,10 @@ def said(each: Verdict) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _word(each: Verdict) -> str:
-    text = " ".join((each.word, *each.values))
+def word(each: Verdict) -> str:
+    """A word with its values, as it was given."""
+    joined = each.values and each.word.endswith(f"={each.values[0]}")
+    text = each.word if joined else " ".join((each.word, *each.values))
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 

@@ -306,6 +306,26 @@ def test_the_record_and_the_answers_that_ship_are_read(tmp_path: Path) -> None:
             answers.of_file(bad)
 
 
+@pytest.mark.parametrize(
+    ("text", "values", "told"),
+    [
+        ("--port 80", ("80",), "--port 80"),
+        ("--port=80", ("80",), "--port=80"),
+        ("--nowhere 3", ("3",), "--nowhere 3"),
+        ("--nowhere=3", ("3",), "--nowhere=3"),
+        ("--max=8", ("8",), "--max=8"),
+        ("--eager", (), "--eager"),
+    ],
+)
+def test_a_value_is_told_once_as_it_was_given(
+    text: str, values: tuple[str, ...], told: str
+) -> None:
+    from dspatch.stages.show_serveflags import word
+
+    found = one(text)
+    assert (found.values, word(found)) == (values, told)
+
+
 def test_a_row_says_what_to_do_in_one_line() -> None:
     from dspatch.stages.show_serveflags import said
 
