@@ -11,7 +11,7 @@ from dspatch.serve.commandline import Line
 from dspatch.serve.engines import Facts
 from dspatch.serve.environment import Environment, Variable
 from dspatch.serve.option import Option
-from dspatch.serve.options import Taken
+from dspatch.serve.options import Rules, Taken
 from dspatch.serve.verdict import Judge, State, Verdict
 from dspatch.serve.words import Given, walk
 
@@ -88,7 +88,7 @@ def _option(given: Given, taken: Taken, judge: Judge) -> Verdict:
             given.word, given.name, "options", taken.table, whole=taken.whole, what="option"
         )
         return _unjoined(missing, given, taken)
-    why = _wrong(given, option) or _refused(given, taken)
+    why = _wrong(given, option, taken.rules) or _refused(given, taken)
     deprecated = bool(option.deprecated) or (
         given.name == "--model" and taken.rules.model == "deprecated"
     )
@@ -127,7 +127,7 @@ def _unjoined(missing: Verdict, given: Given, taken: Taken) -> Verdict:
     return replace(missing, values=given.values, say=said)
 
 
-def _wrong(given: Given, option: Option) -> str:
+def _wrong(given: Given, option: Option, rules: Rules) -> str:
     """What is wrong with the values of an option, in words; empty when nothing is seen."""
     if option.unread:
         return ""
@@ -136,7 +136,7 @@ def _wrong(given: Given, option: Option) -> str:
     if given.unwanted:
         return f"takes no value, but {given.values[0]} is joined to it"
     if given.key or option.keys is not None:
-        return _wrong_keys(given, option)
+        return _wrong_keys(given, option, rules)
     return next((why for value in given.values if (why := _wrong_value(value, option))), "")
 
 
@@ -153,11 +153,13 @@ def _wrong_value(value: str, option: Option) -> str:
     return ""
 
 
-def _wrong_keys(given: Given, option: Option) -> str:
+def _wrong_keys(given: Given, option: Option, rules: Rules) -> str:
     """Keys of a JSON object that its class has not."""
     if option.keys is None:
         return ""
-    keys = [given.key.partition(".")[0].removesuffix("+")] if given.key else _keys(given.values)
+    first = given.key.partition(".")[0]
+    key = first.removesuffix("+") if rules.plus else first
+    keys = [key] if given.key else _keys(given.values)
     if keys is None:
         return f"{given.values[0]!r} is no JSON object"
     unknown = [each for each in keys if each not in option.keys]

@@ -145,6 +145,12 @@ def test_a_parser_of_old_takes_no_underscores_and_no_dots() -> None:
     assert one("--tensor 8", Rules(abbreviations=False)).state == "unknown"
 
 
+def test_a_parser_with_dots_alone_takes_no_plus() -> None:
+    found = one("--config-json.level+ 3", Rules(dotted=True))
+    assert (found.state, found.say) == ("wrong", "has no key level+")
+    assert one("--config-json.level+ 3", Rules(dotted=True, plus=True)).state == "known"
+
+
 @pytest.mark.parametrize(
     ("rule", "state"), [("refused", "wrong"), ("deprecated", "deprecated"), ("", "known")]
 )
