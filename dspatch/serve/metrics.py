@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from dspatch import syntax
@@ -51,7 +52,11 @@ class Exported:
 
     metrics: Mapping[str, Metric]
     unread: tuple[str, ...] = ()
-    samples: Mapping[str, Metric] = field(default_factory=dict)
+
+    @cached_property
+    def samples(self) -> Mapping[str, Metric]:
+        """The metrics by each name that they are scraped under."""
+        return {sample: each for each in self.metrics.values() for sample in each.samples}
 
     @property
     def whole(self) -> bool:
@@ -81,8 +86,7 @@ def read(source: Source, facts: Facts) -> Exported:
     for path in (each for each in trees if each in naming):
         for each in _metrics(trees[path], name, kinds, path):
             found[each.name] = _merged(found.get(each.name), each)
-    samples = {sample: each for each in found.values() for sample in each.samples}
-    return Exported(metrics=found, unread=tuple(unread), samples=samples)
+    return Exported(metrics=found, unread=tuple(unread))
 
 
 def _needed(source: Source, place: str) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from dspatch import astfind
@@ -49,7 +50,11 @@ class Taken:
     rules: Rules
     holes: tuple[Hole, ...] = ()
     unparsed: tuple[str, ...] = ()
-    table: dict[str, Option] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def table(self) -> dict[str, Option]:
+        """The options by each of their names."""
+        return {name: each for each in self.options for name in each.names}
 
     @property
     def whole(self) -> bool:
@@ -108,7 +113,6 @@ def _taken(interpreter: Interpreter, parser: Parser, module: str) -> Taken:
         rules=rules,
         holes=tuple(interpreter.holes),
         unparsed=tuple(interpreter.modules.unread),
-        table={name: each for each in options for name in each.names},
     )
 
 

@@ -228,7 +228,7 @@ def test_rules_are_searched_line_by_line(tmp_path: Path, exported: Exported) -> 
 def test_absence_means_nothing_where_a_file_was_not_read(
     tmp_path: Path, exported: Exported
 ) -> None:
-    blind = Exported(metrics=exported.metrics, samples=exported.samples, unread=("a file",))
+    blind = Exported(metrics=exported.metrics, unread=("a file",))
     found = judged(tmp_path, blind, "board.json", json.dumps(BOARD))
     assert found["vllm:never_was"].state == "undecided"
     assert found["vllm:num_requests_running"].state == "known"

@@ -65,7 +65,6 @@ JUDGE = Judge(known=KNOWN, answers=ANSWERS, version="0.3")
 def taken(rules: Rules = RULES, *, holes: bool = False) -> Taken:
     return Taken(
         options=OPTIONS, positionals=MODEL, rules=rules, unparsed=("a file",) if holes else (),
-        table={name: each for each in OPTIONS for name in each.names},
     )  # fmt: skip
 
 
@@ -165,9 +164,7 @@ def test_the_model_as_an_option(rule: str, state: str) -> None:
 
 def test_the_level_of_later_releases_is_an_option_of_its_own() -> None:
     option = Option(names=("--optimization-level",), values="one", type="int")
-    found = Taken(
-        options=(option,), positionals=MODEL, rules=RULES, table={"--optimization-level": option}
-    )
+    found = Taken(options=(option,), positionals=MODEL, rules=RULES)
     for text, state in (
         ("-O3", "known"),
         ("-O=2", "known"),
