@@ -45,7 +45,6 @@ class Facts:
     engine: str
     package: str
     programs: tuple[str, ...]
-    modules: tuple[str, ...]
     servers: tuple[Server, ...]
     environment: tuple[str, ...]
     elsewhere: tuple[str, ...]
@@ -79,7 +78,6 @@ def facts(engine: str, path: Path = DATA / "servers.toml") -> Facts:
         engine=engine,
         package=source.get(table, "package", str),
         programs=source.strings(table, "programs"),
-        modules=source.strings(table, "modules"),
         servers=tuple(servers),
         environment=source.strings(table, "environment"),
         elsewhere=source.strings(table, "environment-elsewhere"),

@@ -117,9 +117,9 @@ class Fields:
         return {}
 
     def _literal(self, literal: Value, suggests: bool, optional: bool) -> dict[str, Value]:
-        values = sorted(literals(literal) or (), key=str)
         if suggests and self._suggests:
-            return {"suggests": values}
+            return {}
+        values = sorted(literals(literal) or (), key=str)
         return {"choices": [*values, *(["None"] if optional else [])]}
 
     def _collection(self, form: Value, *, optional: bool) -> dict[str, Value]:
