@@ -21,6 +21,7 @@ _PATCH_KEYS = (
 )  # fmt: skip
 _FILE_KEYS = ("path", "template", "when")
 _EDIT_KEYS = ("file", "symbol", "verb", "find", "text", "when")
+_WAIVE_KEYS = ("symbol", "reason", "shape")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +151,11 @@ def load(
     targets = source.strings(table, "targets")
     if not targets or set(targets) - set(TARGETS):
         raise source.fail(f"`targets` must be one or more of {', '.join(TARGETS)}", key="targets")
-    files = tuple(_new_file(source, item, known, templates) for item in _tables(source, "file"))
-    edits = tuple(_edit(source, item, known) for item in _tables(source, "edit"))
+    files = tuple(
+        _new_file(source, item, known, templates)
+        for item in source.tables(table, "file", _FILE_KEYS)
+    )
+    edits = tuple(_edit(source, item, known) for item in source.tables(table, "edit", _EDIT_KEYS))
     forms = forms_in(folder)
     if not files and not edits and not forms:
         raise source.fail(
@@ -176,7 +180,7 @@ def load(
         written_for=source.get(table, "written-for", str) if "written-for" in table else None,
         also_written_for=source.strings(table, "also-written-for"),
         fuzz=_fuzz(source),
-        waived=tuple(_waived(source, item) for item in _tables(source, "waive")),
+        waived=tuple(_waived(source, item) for item in source.tables(table, "waive", _WAIVE_KEYS)),
         upstream_test=_upstream_test(source, folder),
         numbers=source.get(table, "numbers", str) if "numbers" in table else None,
     )
@@ -226,7 +230,6 @@ def _fuzz(source: tomlfile.TomlFile) -> Fuzz | None:
 
 
 def _waived(source: tomlfile.TomlFile, item: dict[str, Any]) -> Waived:
-    source.check_keys(item, ("symbol", "reason", "shape"), within="waive")
     return Waived(
         symbol=_text(source, "symbol", item, "waive"),
         reason=_text(source, "reason", item, "waive"),
@@ -243,13 +246,6 @@ def _upstream_test(source: tomlfile.TomlFile, folder: Path) -> UpstreamTest | No
     if not file.is_file():
         raise source.fail(f"{file.name} is not in the patch's folder", key="upstream-test")
     return UpstreamTest(file=file, path=_path(source, table, "path", "upstream-test"))
-
-
-def _tables(source: tomlfile.TomlFile, key: str) -> list[dict[str, Any]]:
-    items = source.get(source.data, key, list, default=[])
-    if not all(isinstance(item, dict) for item in items):
-        raise source.fail(f"`{key}` must be tables, written [[{key}]]", key=key)
-    return items
 
 
 def _known_traits(
@@ -275,7 +271,6 @@ def _path(source: tomlfile.TomlFile, item: Mapping[str, Any], key: str, within: 
 def _new_file(
     source: tomlfile.TomlFile, item: dict[str, Any], known: Mapping[str, Trait], templates: Path
 ) -> NewFile:
-    source.check_keys(item, _FILE_KEYS, within="file")
     template = _path(source, item, "template", "file")
     if not (templates / template).is_file():
         raise source.fail(f"template {template} does not exist", key="template", within="file")
@@ -287,7 +282,6 @@ def _new_file(
 
 
 def _edit(source: tomlfile.TomlFile, item: dict[str, Any], known: Mapping[str, Trait]) -> EditSpec:
-    source.check_keys(item, _EDIT_KEYS, within="edit")
     verb = source.get(item, "verb", str, within="edit")
     if verb not in VERBS:
         raise source.fail(

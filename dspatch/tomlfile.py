@@ -80,6 +80,17 @@ class TomlFile:
             )
         return value
 
+    def tables(
+        self, table: Mapping[str, Any], key: str, allowed: Iterable[str]
+    ) -> list[dict[str, Any]]:
+        """The tables under `[[key]]`, with no other keys than those; empty when there are none."""
+        rows: list[dict[str, Any]] = self.get(table, key, list, default=[])
+        if not all(isinstance(row, dict) for row in rows):
+            raise self.fail(f"`{key}` must be tables, written [[{key}]]", key=key)
+        for row in rows:
+            self.check_keys(row, allowed, within=key)
+        return rows
+
     def strings(
         self, table: Mapping[str, Any], key: str, *, within: str = "", default: tuple[str, ...] = ()
     ) -> tuple[str, ...]:

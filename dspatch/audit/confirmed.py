@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,7 @@ def confirmed(source: TomlFile) -> tuple[Confirmed, ...]:
             patched=_patched(source, row),
             date=source.get(row, "date", datetime.date, within="confirmed"),
         )
-        for row in _rows(source, "confirmed", _RUN)
+        for row in source.tables(source.data, "confirmed", _RUN)
     )
 
 
@@ -65,7 +65,7 @@ def unshown(source: TomlFile) -> tuple[Unshown, ...]:
             revs=_revs(source, row, "unshown"),
             why=source.get(row, "why", str, within="unshown"),
         )
-        for row in _rows(source, "unshown", _NOT_RUN)
+        for row in source.tables(source.data, "unshown", _NOT_RUN)
     )
 
 
@@ -74,14 +74,6 @@ def on(rows: Sequence[Confirmed], version: str | None) -> Confirmed | None:
     if version is None:
         return None
     return next((row for row in rows if any(lookup.same(rev, version) for rev in row.revs)), None)
-
-
-def _rows(source: TomlFile, key: str, known: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    for row in source.get(source.data, key, list, default=[]):
-        if not isinstance(row, dict):
-            raise source.fail(f"`{key}` must be tables, [[{key}]]", key=key)
-        source.check_keys(row, known, within=key)
-        yield row
 
 
 def _revs(source: TomlFile, row: Mapping[str, Any], within: str) -> tuple[str, ...]:

@@ -177,13 +177,11 @@ def _check_questions(source: TomlFile, known: Mapping[str, traits.Trait]) -> Non
 
 
 def _tested(source: TomlFile) -> tuple[Tested, ...]:
-    rows = source.get(source.data, "tested", list)
-    if not rows or not all(isinstance(row, dict) for row in rows):
+    if not source.get(source.data, "tested", list):
         raise source.fail(
             "`tested` must name releases that have it and that have not", key="tested"
         )
-    for row in rows:
-        source.check_keys(row, ("rev", "has", "native"), within="tested")
+    rows = source.tables(source.data, "tested", ("rev", "has", "native"))
     return tuple(
         Tested(
             rev=source.get(row, "rev", str, within="tested"),

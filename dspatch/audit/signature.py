@@ -48,12 +48,11 @@ class Signature:
 
 def signatures(source: TomlFile) -> tuple[Signature, ...]:
     """The `[[signature]]` tables of a data file; raises its error for one that is malformed."""
-    rows = source.get(source.data, TABLE, list, default=[])
+    rows = source.tables(source.data, TABLE, _KEYS)
     return tuple(_signature(source, row) for row in rows)
 
 
 def _signature(source: TomlFile, row: Mapping[str, Any]) -> Signature:
-    source.check_keys(row, _KEYS, within=TABLE)
     text, line, near, near_line = (
         source.get(row, key, str, within=TABLE, default=default)
         for key, default in (("regex", None), ("line", None), ("near", ""), ("near-line", ""))

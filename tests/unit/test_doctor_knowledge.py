@@ -14,7 +14,7 @@ from tests.support import dedent
 
 PLACE = re.compile(r"\{\w+\}")
 SIGNATURES = doctorkit.signatures()
-CAUSE = r"""
+CAUSE = dedent(r"""
     id = "port-taken"
     title = "Another process listens on the port"
     what = "The address is taken."
@@ -25,7 +25,8 @@ CAUSE = r"""
     regex = 'address already in use: (?P<port>\d{1,5})'
     line = 'OSError: address already in use: 8000'
     seen = "run: a server"
-"""
+""")
+SIGNATURE = CAUSE[CAUSE.index("[[signature]]") :]
 
 
 def test_there_are_many_for_both_engines() -> None:
@@ -58,7 +59,7 @@ def test_no_signature_matches_a_healthy_log(name: str) -> None:
 def test_a_signature_of_a_healthy_line_would_be_caught(tmp_path: Path) -> None:
     path = tmp_path / "port-taken.toml"
     path.write_text(
-        dedent(CAUSE).replace("already in use: (?P<port>\\d{1,5})", "startup (?P<port>comp)")
+        CAUSE.replace("already in use: (?P<port>\\d{1,5})", "startup (?P<port>comp)")
         .replace("already in use: 8000", "startup complete. address startup comp")
     )  # fmt: skip
     planted = cause.load(path).signatures[0]
@@ -80,6 +81,7 @@ def test_a_signature_of_a_healthy_line_would_be_caught(tmp_path: Path) -> None:
         ('id = "port-taken"', 'id = "other"', "the file's name"),
         ('what = "The', 'whatt = "The', "unknown key `whatt`"),
         ('confirm = "ss -ltnp"', 'confirm = "ss"\ncheck = "moon"', "`check` must be one of"),
+        (SIGNATURE, "signature = [1]\n", "`signature` must be tables, written"),
         ('confirm = "ss -ltnp"', 'confirm = "ss"\nengines = ["moon"]', "no engine that dspatch"),
     ],
 )
@@ -87,11 +89,10 @@ def test_what_is_malformed_is_told_with_its_place(
     tmp_path: Path, old: str, new: str, told: str
 ) -> None:
     path = tmp_path / "port-taken.toml"
-    text = dedent(CAUSE)
-    path.write_text(text)
+    path.write_text(CAUSE)
     assert cause.load(path).id == "port-taken"
-    assert old in text
-    path.write_text(text.replace(old, new))
+    assert old in CAUSE
+    path.write_text(CAUSE.replace(old, new))
     with pytest.raises(PatchFormatError) as caught:
         cause.load(path)
     assert told in caught.value.what

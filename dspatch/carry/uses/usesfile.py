@@ -67,25 +67,22 @@ def read(folder: Path) -> Recorded | None:
         return None
     source = tomlfile.load(path, PatchFormatError)
     source.check_keys(source.data, ("written-for", "answers", "use", "also"))
-    others = []
-    for table in source.get(source.data, "also", list, default=[]):
-        source.check_keys(table, ("written-for", "answers", "use"), within="also")
-        others.append(_recorded(source, table))
-    return replace(_recorded(source, source.data), others=tuple(others))
+    others = source.tables(source.data, "also", ("written-for", "answers", "use"))
+    return replace(
+        _recorded(source, source.data), others=tuple(_recorded(source, each) for each in others)
+    )
 
 
 def _recorded(source: tomlfile.TomlFile, table: Mapping[str, Any]) -> Recorded:
-    uses = []
-    for item in source.get(table, "use", list, default=[]):
-        source.check_keys(item, _KEYS, within="use")
-        uses.append(
-            Use(
-                symbol=source.get(item, "symbol", str, within="use"),
-                shape=source.get(item, "shape", str, within="use"),
-                ways=source.strings(item, "ways", within="use"),
-                where=source.strings(item, "where", within="use"),
-            )
+    uses = (
+        Use(
+            symbol=source.get(item, "symbol", str, within="use"),
+            shape=source.get(item, "shape", str, within="use"),
+            ways=source.strings(item, "ways", within="use"),
+            where=source.strings(item, "where", within="use"),
         )
+        for item in source.tables(table, "use", _KEYS)
+    )
     return Recorded(
         written_for=source.get(table, "written-for", str),
         uses=tuple(uses),

@@ -67,15 +67,16 @@ def patterns() -> tuple[Pattern, ...]:
     source = tomlfile.load(PATH, PatchFormatError)
     source.check_keys(source.data, ("fact",))
     found = []
-    for row in source.get(source.data, "fact", list):
-        source.check_keys(row, _KEYS, within="fact")
-        regex = source.get(row, "regex", str, within="fact")
-        for fault in (*linear.faults(regex, repr(regex)), *_unfit(regex, row["line"])):
+    for row in source.tables(source.data, "fact", _KEYS):
+        name, regex, line = (
+            source.get(row, key, str, within="fact") for key in ("name", "regex", "line")
+        )
+        for fault in (*linear.faults(regex, repr(regex)), *_unfit(regex, line)):
             raise source.fail(fault, within="fact")
         found.append(
             Pattern(
-                name=row["name"], engine=row.get("engine", ""), regex=re.compile(regex),
-                needle=linear.needle(regex).encode(), line=row["line"],
+                name=name, engine=source.get(row, "engine", str, within="fact", default=""),
+                regex=re.compile(regex), needle=linear.needle(regex).encode(), line=line,
             )
         )  # fmt: skip
     return tuple(found)
