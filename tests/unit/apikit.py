@@ -321,6 +321,8 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(*bad)
         elif fault == "unknown-500" and "x_nobody_knows" in body:
             self._json(500, {"error": {"message": "oh"}})
+        elif fault == "unknown-garbled" and "x_nobody_knows" in body:
+            self._send(200, "text/plain", b"what?")
         else:
             with self.state.lock:
                 self.state.running += 1

@@ -55,6 +55,7 @@ FAULTS = {
     "goes-on": "abort.frees",
     "unknown-500": "unknown.field",
     "unknown-changes": "unknown.field",
+    "unknown-garbled": "unknown.field",
     "wrong-500": "malformed.refused",
     "accepts-negative": "malformed.refused",
     "says-nothing": "malformed.refused",
@@ -136,3 +137,8 @@ def test_requests_beyond_the_limit_are_not_sent() -> None:
 def test_metrics_are_read_whatever_engine_gives_them(text: str) -> None:
     load = metrics.parsed(f"# HELP x y\n{text}")
     assert (load.running, load.cache, load.generated) == (2, 0.25, None)
+
+
+def test_a_page_that_is_no_metrics_tells_nothing() -> None:
+    load = metrics.parsed("<script>\nvar x = 1\nnot here\n</script>")
+    assert (load.running, load.cache, load.generated) == (None, None, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from dspatch.conformance.api.wire import Wire
@@ -41,7 +42,8 @@ def parsed(text: str) -> Load:
     """The load that a page of metrics tells."""
     found: dict[str, float] = {}
     for match in LINE.finditer(text):
-        found[match["name"]] = found.get(match["name"], 0.0) + float(match["value"])
+        with suppress(ValueError):  # a page of something else
+            found[match["name"]] = found.get(match["name"], 0.0) + float(match["value"])
     return Load(**{key: _first(found, names) for key, names in NAMES.items()})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,12 @@ class Said:
     names: frozenset[str] = frozenset()
 
     @property
+    def completion_tokens(self) -> int | None:
+        """How many tokens its usage says that were generated; `None` where it says no number."""
+        count = (self.usage or {}).get("completion_tokens")
+        return count if isinstance(count, int) else None
+
+    @property
     def only(self) -> Choice:
         """The one choice; `MalformedError` when there is none or more."""
         if len(self.choices) != 1:
@@ -91,8 +97,19 @@ class _Growing:
 def joined(objects: Sequence[Mapping[str, Any]], faults: Sequence[str] = ()) -> Said:
     """One answer from the objects of a stream, or from the one object of a whole answer.
 
-    Raises `MalformedError` for an object without `choices`.
+    Raises `MalformedError` for an object without `choices`, and for one whose fields are of other types
+    than the API has.
     """
+    try:
+        return _joined(objects, faults)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        told = f"{type(error).__name__}: {error}"
+        raise MalformedError(
+            f"an answer that cannot be read: {told}: {str(objects)[:160]}"
+        ) from None
+
+
+def _joined(objects: Sequence[Mapping[str, Any]], faults: Sequence[str]) -> Said:
     growing: dict[int, _Growing] = {}
     usage: Mapping[str, Any] | None = None
     names: set[str] = set()
@@ -104,7 +121,7 @@ def joined(objects: Sequence[Mapping[str, Any]], faults: Sequence[str] = ()) -> 
             if not isinstance(index, int):
                 raise MalformedError(f"a choice without an index: {str(choice)[:160]}")
             _grow(growing.setdefault(index, _Growing(index=index)), choice, names)
-        usage = value.get("usage") or usage
+        usage = dict(value.get("usage") or {}) or usage
     return Said(
         choices=tuple(one.done() for _, one in sorted(growing.items())),
         usage=usage,
@@ -151,18 +168,25 @@ def tokens(logprobs: Mapping[str, Any] | None) -> list[Token]:
         strict=False,
     )
     return [
-        Token(text=text, logprob=value, top=tuple((top or {}).items()))
-        for text, value, top in rows
-        if value is not None
+        _token(text, value, (top or {}).items()) for text, value, top in rows if value is not None
     ]
 
 
 def _chat_token(one: Mapping[str, Any]) -> Token:
-    top = tuple((each["token"], each["logprob"]) for each in one.get("top_logprobs") or [])
-    spelled = one.get("bytes")
+    top = ((each["token"], each["logprob"]) for each in one.get("top_logprobs") or [])
+    return _token(one["token"], one["logprob"], top, one.get("bytes"))
+
+
+def _token(
+    text: str, logprob: float, top: Iterable[tuple[str, float]], spelled: Any = None
+) -> Token:
+    likeliest = tuple(top)
+    for word, value in (*likeliest, (text, logprob)):
+        if not isinstance(word, str) or not isinstance(value, (int, float)):
+            raise TypeError(f"a token {word!r} of {value!r}")
     return Token(
-        text=one["token"],
-        logprob=one["logprob"],
-        top=top,
-        bytes_=tuple(spelled) if spelled is not None else None,
+        text=text,
+        logprob=logprob,
+        top=likeliest,
+        bytes_=tuple(bytes(spelled)) if spelled is not None else None,
     )

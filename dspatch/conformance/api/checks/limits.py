@@ -20,7 +20,7 @@ def max_tokens(server: Server) -> Verdict:
     for limit in (1, 2, 7):
         for name, body in asked(server, max_tokens=limit):
             for said in (server.whole(body), server.whole(_with_logprobs(body))):
-                count = (said.usage or {}).get("completion_tokens")
+                count = said.completion_tokens
                 wrong = said.only.finish == "length" and count != limit
                 looked.at(f"{count} tokens for max_tokens {limit}" if wrong else "", name)
                 shown = len(said.only.tokens)

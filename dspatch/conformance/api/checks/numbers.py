@@ -85,8 +85,9 @@ def usage_reasoning(server: Server) -> Verdict:
         if name == "chat":
             for more in (THINKING, {}):
                 said = server.whole({**body, **more})
-                details = (said.usage or {}).get("completion_tokens_details") or {}
-                if (count := details.get("reasoning_tokens")) is not None:
+                details = (said.usage or {}).get("completion_tokens_details")
+                count = details.get("reasoning_tokens") if isinstance(details, dict) else None
+                if count is not None:
                     looked.at(_counted(count, said.only), "asked to think" if more else "plain")
     return looked.verdict("" if looked.times else "usage tells no reasoning_tokens")
 

@@ -72,7 +72,7 @@ def reasoning(server: Server) -> Verdict:
             looked.at(f"no reasoning came, content is {full.only.text[:60]!r}")
             return looked.verdict()
         return not_shown("the model gave no reasoning_content and no reasoning")
-    count = (full.usage or {}).get("completion_tokens") or 60
+    count = full.completion_tokens or 60
     for limit in dict.fromkeys([1, 2, 5, *range(10, count, max(1, count // 12)), count]):
         cut = {**body, "max_tokens": limit}
         whole, streamed = server.whole(cut).only, server.streamed(cut).only
@@ -131,7 +131,7 @@ def tools_cut(server: Server) -> Verdict:
     if not dict(asked(server)).get("chat"):
         return not_shown("chats are not offered")
     said = server.whole(body)
-    count = (said.usage or {}).get("completion_tokens") or 0
+    count = said.completion_tokens or 0
     if not said.only.calls:
         return not_shown("the model called no tool")
     for limit in _cuts(count, 10):
