@@ -90,7 +90,9 @@ def _offered(server: Server, body: Mapping[str, Any]) -> bool | str:
 def join_greedy(server: Server) -> Verdict:
     """The pieces of a greedy stream make the whole answer."""
     looked = Looked(what="greedy streams against whole answers")
-    _join(server, looked, {})
+    for limit in (1, 24, 60):
+        for name, body in asked(server, max_tokens=limit):
+            _compare(server, looked, f"{name} of {limit}", body)
     for _, body in asked(server, max_tokens=200):
         if "messages" in body:
             strange = server.chat(STRANGE, max_tokens=64)
@@ -109,12 +111,6 @@ def join_sampled(server: Server) -> Verdict:
             )
         _compare(server, looked, name, body)
     return looked.verdict()
-
-
-def _join(server: Server, looked: Looked, given: Mapping[str, Any]) -> None:
-    for limit in (1, 24, 60):
-        for name, body in asked(server, max_tokens=limit, **given):
-            _compare(server, looked, f"{name} of {limit}", body)
 
 
 def _compare(server: Server, looked: Looked, name: str, body: Mapping[str, Any]) -> None:

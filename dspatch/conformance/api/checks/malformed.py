@@ -26,6 +26,7 @@ def cases() -> list[Mapping[str, Any]]:
 
 def refused(server: Server) -> Verdict:
     """A wrong request gets a status of 400 to 499 and a message in JSON; none gets a 5xx."""
+    _keep(server)
     looked = Looked(what="wrong requests")
     for name, where, body, must in _requests(server):
         try:
@@ -112,8 +113,8 @@ def alive(server: Server) -> Verdict:
     return looked.verdict()
 
 
-def keep(server: Server) -> None:
-    """Keep greedy answers from before the wrong requests."""
+def _keep(server: Server) -> None:
+    """Keep greedy answers from before the wrong requests, for `alive`."""
     kept = {name: server.whole(body).only for name, body in asked(server, max_tokens=12)}
     server.facts["before"] = kept
 
