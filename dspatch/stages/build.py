@@ -78,7 +78,8 @@ def run(job: Job, console: Console, how: How | None = None) -> Built:
                 job, content, pin, compiling.prepare(job, content, pin, how, console), console
             )
         base = pins.base_for(pin, job.id.target)
-        digest = _digest(content, [base.sha256, *_rules(base)])
+        accepted = [[a.path, a.reason, a.drop] for a in base.accepted]
+        digest = _digest(content, [base.sha256, accepted])
         kept = _kept(job, digest, console)
         if kept is not None:
             return kept
@@ -96,7 +97,7 @@ def _from_source(
         return kept
     with cache_of(job.id.engine) as repo:
         changed = repo.changed_paths(_release_tree(content, pin), content["patched"]["tree"])
-    base, path = compiling.build(prepared, content, changed, console)
+    base, path = compiling.build(prepared, content, changed, console, epoch=epoch())
     needs = compiling.requirements(prepared, path)
     made = _Base(pin=pin, base=base, path=path, compiled=prepared.told, requirements=needs)
     return _build(job, content, made, digest)
@@ -141,10 +142,6 @@ def _refuse_edits(job: Job) -> None:
             next="a wheel holds only what its receipt names: save the edits as a patch, or run"
             " `dspatch apply --discard-edits`",
         )
-
-
-def _rules(base: Base) -> list[list[object]]:
-    return [[[a.path, a.reason, a.drop] for a in base.accepted]]
 
 
 def _digest(content: Mapping[str, Any], base: Sequence[object]) -> str:

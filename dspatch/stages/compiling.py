@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from email import message_from_bytes
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,11 +15,11 @@ from dspatch.checkout import cache_of
 from dspatch.console import Console
 from dspatch.engines.environment import Environment, site_packages
 from dspatch.errors import SourceBuildError
-from dspatch.files import sha256, write_atomically
-from dspatch.git import EPOCH
+from dspatch.files import sha256
 from dspatch.job import Job
 from dspatch.pins import Accepted, Base, Pin, Target
 from dspatch.wheel.base import open_wheel
+from dspatch.wheel.checks import headers
 from dspatch.wheel.source import lock, needs, preflight, sources, toolchain
 from dspatch.wheel.source.compiling import Workshop, compiled
 from dspatch.wheel.source.recipe import Recipe, recipe
@@ -115,9 +113,17 @@ def prepare(job: Job, content: Mapping[str, Any], pin: Pin, how: How, console: C
 
 
 def build(
-    prepared: Prepared, content: Mapping[str, Any], changed: Iterable[str], console: Console
+    prepared: Prepared,
+    content: Mapping[str, Any],
+    changed: Iterable[str],
+    console: Console,
+    *,
+    epoch: int,
 ) -> tuple[Base, Path]:
-    """Compile the patched tree; returns the wheel as the base of an overlay that changes nothing more."""
+    """Compile the patched tree; returns the wheel as the base of an overlay that changes nothing more.
+
+    `epoch` is SOURCE_DATE_EPOCH in seconds. Raises `SourceBuildError`.
+    """
     here = prepared.folder
     with cache_of(prepared.job.id.engine) as repo, repo.reading() as read:
         sources.put(here / "src", repo.entries(content["patched"]["tree"]), read)
@@ -128,16 +134,14 @@ def build(
         log=here / "build.log",
         environment=prepared.environment,
         variables=variables,
-        epoch=int(os.environ.get("SOURCE_DATE_EPOCH", EPOCH)),
+        epoch=epoch,
     )
     console.note(f"compiling with {prepared.found.name}, {prepared.jobs} at once; log: {shop.log}")
     if prepared.recipe.cuda and not prepared.found.ccache:
         console.note("ccache is not installed; with it, a build that begins anew takes minutes")
     with console.working(f"building {prepared.job.id} for {prepared.recipe.device}") as step:
         path = compiled(shop, step)
-    base = _base(prepared, path, changed)
-    write_atomically(here / "base.json", json.dumps({"sha256": base.sha256}).encode())
-    return base, path
+    return _base(prepared, path, changed), path
 
 
 def requirements(prepared: Prepared, path: Path) -> dict[str, str]:
@@ -146,7 +150,7 @@ def requirements(prepared: Prepared, path: Path) -> dict[str, str]:
     if torch is None or prepared.recipe.compiler is None:
         return {}
     with open_wheel(path) as wheel:
-        stated = message_from_bytes(wheel.read_info("METADATA")).get_all("Requires-Dist", [])
+        stated = headers(wheel, "METADATA").get_all("Requires-Dist", [])
     return needs.torch_lines(stated, Version(torch).public)
 
 

@@ -22,7 +22,7 @@ GIGA = 1e9
 class Toolchain:
     """What there is; `memory` (free now) and `disk` (free where the build goes) in GB.
 
-    `headers` are those of the asked that the compiler finds; `python` is the interpreter's version.
+    `headers` are those of the asked that the compiler finds.
     """
 
     compiler: Version | None
