@@ -201,6 +201,23 @@ def _is_wildcard(node: object) -> bool:
     return isinstance(node, ast.Constant) and node.value is Ellipsis
 
 
+def assigned(source: bytes, name: str) -> str | None:
+    """The string that a module assigns to a name of its own; `None` without one, or of no Python."""
+    try:
+        module = syntax.parse(source)
+    except (SyntaxError, ValueError):
+        return None
+    for statement in module.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            value = statement.value
+            if any(isinstance(each, ast.Name) and each.id == name for each in targets):
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    return value.value
+                return None
+    return None
+
+
 def nearest_symbol(module: ast.Module, qualified_name: str) -> str | None:
     """The existing dotted name that looks most like a missing one."""
     names = list(qualified_names(module))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import email
 import re
 from collections.abc import Iterable, Iterator
@@ -15,6 +14,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from dspatch import astfind
 from dspatch.audit import environment
 from dspatch.errors import DspatchError, WheelError
 from dspatch.wheel.pedigree import read_pedigree
@@ -88,7 +88,7 @@ def look(given: str, engine: str | None) -> Environment:
         torch_root=torch,
         versions={name: version for name, (version, _) in beside.items()},
         torch_wanted=_wanted(info),
-        torch_cuda=_assigned(torch / "torch" / "version.py", "cuda") if torch else None,
+        torch_cuda=_cuda(torch) if torch else None,
         abi=_abi(torch) if torch else None,
         patches=_patches(info),
     )
@@ -134,22 +134,12 @@ def _patches(info: Path | None) -> tuple[str, ...]:
     return tuple(each.name for each in stated.patches)
 
 
-def _assigned(path: Path, name: str) -> str | None:
-    """The string that a module assigns to a name, read from its source."""
+def _cuda(torch: Path) -> str | None:
+    """The CUDA that an installed torch was built with."""
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
+        return astfind.assigned((torch / "torch" / "version.py").read_bytes(), "cuda")
+    except OSError:
         return None
-    for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        value = getattr(node, "value", None)
-        if any(isinstance(each, ast.Name) and each.id == name for each in targets):
-            return (
-                value.value
-                if isinstance(value, ast.Constant) and isinstance(value.value, str)
-                else None
-            )
-    return None
 
 
 def _abi(root: Path) -> bool | None:

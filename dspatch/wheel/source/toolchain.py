@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shutil
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from dspatch import process
+from dspatch import astfind, process
 from dspatch.errors import ProcessError
 
 GIGA = 1e9
@@ -62,16 +61,8 @@ def nvcc(environment: Mapping[str, str]) -> str:
 
 def cuda_of(torch: Path) -> Version | None:
     """The CUDA that an installed torch was built with, read from its folder; `None` for a CPU build."""
-    module = ast.parse((torch / "version.py").read_text())
-    for statement in module.body:
-        targets = statement.targets if isinstance(statement, ast.Assign) else []
-        if isinstance(statement, ast.AnnAssign):
-            targets = [statement.target]
-        if any(isinstance(each, ast.Name) and each.id == "cuda" for each in targets):
-            value = statement.value  # type: ignore[attr-defined]
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                return Version(value.value)
-    return None
+    found = astfind.assigned((torch / "version.py").read_bytes(), "cuda")
+    return Version(found) if found else None
 
 
 def _version(command: list[str], pattern: str) -> Version | None:
