@@ -156,6 +156,8 @@ def build_wheel(
     how = compiling.How(device=device, torch=torch, jobs=jobs)
     if mode != "source" and how != compiling.How():
         raise click.UsageError("--device, --torch and --jobs go with --mode source.")
+    if delta and mode == "source":
+        thin.refuse_compiled()
     done = stage.run(words.job(given), console, how if mode == "source" else None)
     if delta:
         show_wheel.thin(thin.run(done, console), console)

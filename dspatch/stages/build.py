@@ -80,9 +80,9 @@ def run(job: Job, console: Console, how: How | None = None) -> Built:
         base = pins.base_for(pin, job.id.target)
         accepted = [[a.path, a.reason, a.drop] for a in base.accepted]
         digest = _digest(content, [base.sha256, accepted])
-        kept = _kept(job, digest, console)
+        kept = _kept(job, digest)
         if kept is not None:
-            return kept
+            return _noted(kept, console)
         base_path = fetched(base, console)
         with console.working(f"building the overlay on {base.filename}"):
             return _build(job, content, _Base(pin=pin, base=base, path=base_path), digest)
@@ -92,9 +92,13 @@ def _from_source(
     job: Job, content: Mapping[str, Any], pin: Pin, prepared: Prepared, console: Console
 ) -> Built:
     digest = _digest(content, prepared.inputs)
-    kept = _kept(job, digest, console)
-    if kept is not None:
-        return kept
+    kept = _kept(job, digest)
+    # The wheel is held against what was compiled, so both are there or both are made.
+    if (
+        kept is not None
+        and compiling.compiled_wheel(job, prepared.told, kept.base.filename).is_file()
+    ):
+        return _noted(kept, console)
     with cache_of(job.id.engine) as repo:
         changed = repo.changed_paths(_release_tree(content, pin), content["patched"]["tree"])
     base, path = compiling.build(prepared, content, changed, console, epoch=epoch())
@@ -162,15 +166,19 @@ def epoch() -> int:
     return int(os.environ.get("SOURCE_DATE_EPOCH", EPOCH))
 
 
-def _kept(job: Job, digest: str, console: Console) -> Built | None:
+def _kept(job: Job, digest: str) -> Built | None:
     found = receipt.read(job, "build-wheel")
     if found is None or found.get("inputs") != digest:
         return None
     path = job.dist / str(found["wheel"]["path"])
     if not path.is_file() or sha256(path) != found["wheel"]["sha256"]:
         return None
-    console.note(f"wheel: {path.name} is up to date")
     return _built(job, path, found, cached=True)
+
+
+def _noted(kept: Built, console: Console) -> Built:
+    console.note(f"wheel: {kept.path.name} is up to date")
+    return kept
 
 
 def _build(job: Job, content: Mapping[str, Any], made: _Base, digest: str) -> Built:

@@ -154,9 +154,14 @@ def requirements(prepared: Prepared, path: Path) -> dict[str, str]:
     return needs.torch_lines(stated, Version(torch).public)
 
 
+def compiled_wheel(job: Job, told: Mapping[str, Any], filename: str) -> Path:
+    """Where the compiled wheel lies that a build tells of."""
+    return folder_of(job, str(told["device"])) / "dist" / filename
+
+
 def kept(job: Job, told: Mapping[str, Any], filename: str) -> Path:
     """The compiled wheel that an overlay was made from. Raises `SourceBuildError` when it is gone."""
-    path = folder_of(job, str(told["device"])) / "dist" / filename
+    path = compiled_wheel(job, told, filename)
     if not path.is_file():
         raise SourceBuildError(
             f"{path} is not there any more.",

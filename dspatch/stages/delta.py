@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from dspatch import pins, receipt
 from dspatch.console import Console
@@ -25,14 +26,17 @@ class Thin:
     dockerfile: Path | None
 
 
+def refuse_compiled() -> NoReturn:
+    """Raise `DeltaError`: a delta leads from a base wheel that others have installed."""
+    raise DeltaError(
+        "A wheel that was compiled here has no delta.",
+        why="nobody has the base wheel installed that it would be applied to",
+        next="install the wheel itself",
+    )
+
+
 def run(built: Built, console: Console) -> Thin:
     """Write the delta of a job's wheel beside it. Raises `DeltaError` or what `download` raises."""
-    if "compiled" in built.receipt:
-        raise DeltaError(
-            "A wheel that was compiled here has no delta.",
-            why="nobody has the base wheel installed that it would be applied to",
-            next="install the wheel itself",
-        )
     original = fetched(built.base, console)
     with built.job.locked():
         delta = build_delta(original, built.path, built.job.dist, epoch=epoch())

@@ -235,7 +235,14 @@ def test_options_of_a_source_build_go_with_it(bench: Bench) -> None:
     assert "--mode source" in bench.run("build-wheel", "--jobs", "2", code=2)
 
 
-def test_a_compiled_wheel_that_is_gone_is_told(bench: Bench) -> None:
+def test_a_compiled_wheel_has_no_delta_and_none_is_compiled_to_say_so(bench: Bench) -> None:
+    bench.run(*APPLY)
+    told = bench.run(*BUILD, "--delta", code=errors.DeltaError.exit_code)
+    assert "has no delta" in told
+    assert not (bench.tree.parent / "build").exists()
+
+
+def test_a_compiled_wheel_that_is_gone_is_told_and_made_again(bench: Bench) -> None:
     bench.run(*APPLY)
     bench.run(*BUILD)
     shutil.rmtree(bench.tree.parent / "build/cpu/dist")
@@ -243,6 +250,8 @@ def test_a_compiled_wheel_that_is_gone_is_told(bench: Bench) -> None:
     assert "dspatch build-wheel --mode source" in told
     told = bench.run(*BUILD, "--delta", code=errors.DeltaError.exit_code)
     assert "has no delta" in told
+    bench.run(*BUILD)
+    assert bench.json("wheel", "verify")["passed"]
 
 
 def test_a_python_patch_alone_gives_what_an_overlay_gives(bench: Bench) -> None:
