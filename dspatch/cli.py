@@ -23,14 +23,7 @@ from dspatch.commands import rebase as _rebase
 from dspatch.commands import serve as _serve
 from dspatch.commands import wheel as _wheel
 from dspatch.console import Console
-from dspatch.errors import (
-    AuditError,
-    ConformanceError,
-    DoctorError,
-    DspatchError,
-    PatchLintError,
-    ServeFlagsError,
-)
+from dspatch.errors import DspatchError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -216,10 +209,7 @@ def main(argv: list[str] | None = None) -> None:
         error = files.told(caught) if isinstance(caught, OSError) else caught
         if error is None or "--traceback" in arguments:
             raise
-        # A failed report has been printed as the result; one object is all that stdout gets.
-        if "--json" in arguments and not isinstance(
-            error, ConformanceError | PatchLintError | AuditError | ServeFlagsError | DoctorError
-        ):
+        if "--json" in arguments and not error.follows_result:
             click.echo(json.dumps(error.as_dict(), indent=2))
         else:
             click.echo(

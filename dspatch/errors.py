@@ -9,6 +9,8 @@ class DspatchError(Exception):
     """An expected failure: what happened, why, and the next command or step to try."""
 
     exit_code: ClassVar[int] = 1
+    # Whether it is the verdict on a result that has been printed: stdout gets one object with --json.
+    follows_result: ClassVar[bool] = False
 
     def __init__(self, what: str, *, why: str = "", next: str = "") -> None:
         super().__init__(what)
@@ -207,6 +209,7 @@ class PatchLintError(DspatchError):
     """`patch lint` found faults in the series."""
 
     exit_code = 45
+    follows_result = True
 
 
 class ClaimError(DspatchError):
@@ -289,12 +292,14 @@ class ConformanceError(DspatchError):
     """The engine does not compute what the oracle computes."""
 
     exit_code = 60
+    follows_result = True
 
 
 class AuditError(DspatchError):
     """An audit found what its threshold does not allow, or the recorded ranges no longer hold."""
 
     exit_code = 61
+    follows_result = True
 
 
 class NoToleranceError(DspatchError):
@@ -307,6 +312,7 @@ class ServeFlagsError(DspatchError):
     """A command line, a dashboard or a rule asks for what a release has not, or the record no longer holds."""
 
     exit_code = 66
+    follows_result = True
 
 
 class ServeWordsError(DspatchError):
@@ -331,6 +337,7 @@ class DoctorError(DspatchError):
     """A log, or the machine, shows causes of a failure."""
 
     exit_code = 68
+    follows_result = True
 
 
 class UnknownCauseError(DoctorError):
