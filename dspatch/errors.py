@@ -249,13 +249,13 @@ class EngineError(DspatchError):
 
 
 class CheckpointError(DspatchError):
-    """A checkpoint could not be made or read."""
+    """A checkpoint could not be made or read; `foreign` says that it is of no DeepSeek model."""
 
     exit_code = 52
 
-
-class ForeignCheckpointError(CheckpointError):
-    """A checkpoint is of no DeepSeek model."""
+    def __init__(self, what: str, *, why: str = "", next: str = "", foreign: bool = False) -> None:
+        super().__init__(what, why=why, next=next)
+        self.foreign = foreign
 
 
 class NoGpuError(DspatchError):

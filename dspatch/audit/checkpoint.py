@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dspatch.audit.finding import Severity
-from dspatch.errors import CheckpointError, ForeignCheckpointError
+from dspatch.errors import CheckpointError
 from dspatch.facts import Quantization, Rope, Variant
 from dspatch.identify import ABSENT, differences, read
 from dspatch.variants import table
@@ -42,8 +42,8 @@ class Checkpoint:
 def load(given: str) -> Checkpoint:
     """Read config.json, and the index of its tensors where there is one.
 
-    Raises `CheckpointError` when there is no config.json or it cannot be read, and its kind
-    `ForeignCheckpointError` for one that is not DeepSeek's.
+    Raises `CheckpointError` when there is no config.json or it cannot be read, and a `foreign` one
+    when it is not DeepSeek's.
     """
     folder = Path(given).expanduser()
     path = folder / "config.json" if folder.is_dir() else folder
@@ -85,10 +85,11 @@ def _variant(path: Path, config: Mapping[str, Any]) -> tuple[Variant, tuple[str,
     known = table().values()
     alike = [each for each in known if each.architecture == stated["architecture"]]
     if not alike:
-        raise ForeignCheckpointError(
+        raise CheckpointError(
             f"{path} is of no DeepSeek model that dspatch knows.",
             why=f"its architecture is {stated['architecture']}",
             next="use --variant to audit for one of those that it knows",
+            foreign=True,
         )
     differing = {each.name: differences(stated, each) for each in alike}
     name = min(differing, key=lambda each: len(differing[each]))
@@ -103,11 +104,12 @@ def _refuse_others(path: Path, stated: Mapping[str, Any], variant: Variant) -> N
     vocabulary = stated["vocab_size"]
     if variant.architecture.startswith("Deepseek") or vocabulary == variant.vocab_size:
         return
-    raise ForeignCheckpointError(
+    raise CheckpointError(
         f"{path} is of no DeepSeek model that dspatch knows.",
         why=f"it is a {variant.architecture} with a vocabulary of {vocabulary}; "
         f"{variant.name} has {variant.vocab_size}",
         next="a distilled model is served as its own family, and no finding is about that",
+        foreign=True,
     )
 
 

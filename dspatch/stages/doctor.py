@@ -15,9 +15,9 @@ from dspatch.audit.place import Place, opened
 from dspatch.audit.select import Model, User
 from dspatch.carry.remote.ranges import Traffic
 from dspatch.errors import (
+    CheckpointError,
     DoctorError,
     DspatchError,
-    ForeignCheckpointError,
     UnknownCauseError,
     UnknownVariantError,
 )
@@ -130,7 +130,9 @@ def _checkpoint(model: str | None, notes: list[str]) -> Checkpoint | None:
         return None
     try:
         return checkpoints.load(model)
-    except ForeignCheckpointError as error:
+    except CheckpointError as error:
+        if not error.foreign:
+            raise
         notes.append(f"{error.what.rstrip('.')}: {error.why}")
         return None
 
