@@ -12,6 +12,13 @@ from dspatch.commands.groups import patch
 from dspatch.console import Console
 
 
+def _one(_: click.Context, option: click.Parameter, given: tuple[Path, ...]) -> Path | None:
+    """The document that an option names; click takes the last of several and says nothing of the others."""
+    if len(given) > 1:
+        raise click.UsageError(f"{option.opts[0]} takes one document; run it again for the next")
+    return given[0] if given else None
+
+
 @patch.command("matrix")
 @options.engine
 @options.rev
@@ -26,12 +33,12 @@ from dspatch.console import Console
 @click.option("--summary", is_flag=True, help="One release in a few lines; needs --rev.")
 @click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
 @click.option(
-    "--write", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    "--write", multiple=True, callback=_one, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     help="Write the table into a document, between its marks.",
 )  # fmt: skip
 @click.option(
-    "--check", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-    help="Fail when a document claims what is not measured.",
+    "--check", multiple=True, callback=_one, type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE", help="Fail when a document claims what is not measured.",
 )  # fmt: skip
 @options.as_json
 def patch_matrix(
@@ -63,6 +70,8 @@ def patch_matrix(
         raise click.UsageError("--summary answers for one release: name it with --rev")
     if rev is not None and (write or check):
         raise click.UsageError("--write and --check are about all releases; leave --rev out")
+    if write and check:
+        raise click.UsageError("one of --write and --check: a table just written holds")
     console = Console(as_json=as_json)
     wanted = stage.Wanted(engine=engine or "vllm", rev=rev, **given)
     done = stage.run(wanted, console)

@@ -109,6 +109,16 @@ def test_a_document_without_a_claim_does_not_pass(dspatch: Run, tmp_path: Path) 
     assert "leave --rev out" in dspatch("--check", "empty.md", "--rev", "v1.0", code=2)
 
 
+def test_no_document_of_several_is_left_out_in_silence(dspatch: Run, tmp_path: Path) -> None:
+    for name in ("one.md", "two.md"):
+        (tmp_path / name).write_text("# Nothing\n")
+    for option in ("--write", "--check"):
+        told = dspatch(option, "one.md", option, "two.md", code=2)
+        assert f"{option} takes one document" in told
+    assert "one of --write and --check" in dspatch("--write", "one.md", "--check", "two.md", code=2)
+    assert (tmp_path / "one.md").read_text() == (tmp_path / "two.md").read_text() == "# Nothing\n"
+
+
 def test_a_release_that_breaks_a_claim_is_told(dspatch: Run, index: Index, tmp_path: Path) -> None:
     dspatch("--write", "support.md")
     platform = FILES["vllm/platform.py"].replace(b"not supported on CPU", b"unsupported")
