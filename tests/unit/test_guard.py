@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from dspatch.apply import PatchedTree, apply_series
+from dspatch.carry.editing.layer import Draft
+from dspatch.carry.editing.recording import record_uses
 from dspatch.carry.lint.linttrees import Tried, record
 from dspatch.carry.uses import guard, usesfile, verdicts
 from dspatch.errors import PatchFormatError, SignatureDriftError
@@ -226,6 +228,23 @@ def test_a_release_is_held_against_the_record_of_its_own_generation(
     with pytest.raises(SignatureDriftError, match="cpu-mla would apply") as error:
         applied(series, tmp_path, upstream)
     assert "cpu-mla, written for 2.0: mini.ops.attend: it is no longer there" in error.value.why
+
+
+def test_an_edit_on_one_release_keeps_the_records_of_the_others(
+    tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSPATCH_DATA", str(tmp_path))
+    series = two_generations(tmp_path, upstream)
+    path = series.patch("cpu-mla").folder / usesfile.NAME
+    whole = path.read_text()
+    upstream.version = "1.0"
+    del upstream.files["mini/new.py"]
+    tree, draft = applied(series, tmp_path, upstream), Draft(engine="mini")
+    record_uses(draft, ["cpu-mla"], series, tree)
+    assert draft.changes == {}
+    path.write_text(whole.replace("(q, scale)", "(q)", 1))
+    record_uses(draft, ["cpu-mla"], series, tree)
+    assert draft.changes == {path: whole.encode()}
 
 
 def _refuse(path: Path, data: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from dspatch import paths, treefiles
 from dspatch.apply import AppliedPatch, PatchedTree
@@ -54,6 +55,9 @@ def _changes(repo: Repo, applied: AppliedPatch) -> dict[str, Change]:
 def _write(draft: Draft, patch: Patch, uses: tuple[Use, ...]) -> None:
     path = draft.home(patch) / usesfile.NAME
     recorded = Recorded(written_for=patch.written_for or "", uses=uses)
+    kept = usesfile.read(path.parent) if patch.also_written_for else None
+    if kept is not None:  # what it is on its other releases cannot be seen in this tree
+        recorded = replace(kept, written_for=recorded.written_for, uses=uses)
     text = usesfile.write(recorded).encode() if uses else None
     if draft.read(path) != text:
         draft.changes[path] = text
