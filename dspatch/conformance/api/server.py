@@ -92,9 +92,8 @@ class Server:
 
     def _margin_at(self, body: Mapping[str, Any], start: int) -> float | None:
         """How much the first token that reaches past so many characters is preferred, in nats."""
-        wanted = {"logprobs": True, "top_logprobs": 2} if "messages" in body else {"logprobs": 2}
         try:
-            tokens = self.whole({**body, **wanted}).only.tokens
+            tokens = self.whole(with_logprobs(body, 2)).only.tokens
         except (RefusedError, MalformedError):
             return None
         length = 0
@@ -109,6 +108,20 @@ class Server:
 def path(body: Mapping[str, Any]) -> str:
     """Where a request goes, by what it holds."""
     return CHAT if "messages" in body else TEXT
+
+
+def said_to(body: Mapping[str, Any], content: str) -> dict[str, Any]:
+    """The same request with other words, as its kind has them."""
+    if "messages" in body:
+        return {**body, "messages": [{"role": "user", "content": content}]}
+    return {**body, "prompt": content}
+
+
+def with_logprobs(body: Mapping[str, Any], top: int) -> dict[str, Any]:
+    """The same request for log-probabilities too, with the `top` likeliest tokens at each place."""
+    if "messages" in body:
+        return {**body, "logprobs": True, "top_logprobs": top}
+    return {**body, "logprobs": top}
 
 
 def difference(one: Choice, other: Choice) -> str:

@@ -7,7 +7,13 @@ from typing import Any
 
 from dspatch.conformance.api.checks.answers import asked
 from dspatch.conformance.api.said import Choice, Token
-from dspatch.conformance.api.server import OPENING, RefusedError, Server, difference
+from dspatch.conformance.api.server import (
+    OPENING,
+    RefusedError,
+    Server,
+    difference,
+    with_logprobs,
+)
 from dspatch.conformance.api.verdict import Looked, Verdict, not_shown
 
 STOPS = 6
@@ -19,7 +25,7 @@ def max_tokens(server: Server) -> Verdict:
     looked = Looked(what="counts")
     for limit in (1, 2, 7):
         for name, body in asked(server, max_tokens=limit):
-            for said in (server.whole(body), server.whole(_with_logprobs(body))):
+            for said in (server.whole(body), server.whole(with_logprobs(body, 1))):
                 count = said.completion_tokens
                 wrong = said.only.finish == "length" and count != limit
                 looked.at(f"{count} tokens for max_tokens {limit}" if wrong else "", name)
@@ -29,16 +35,11 @@ def max_tokens(server: Server) -> Verdict:
     return looked.verdict()
 
 
-def _with_logprobs(body: Mapping[str, Any]) -> dict[str, Any]:
-    chat = {"logprobs": True, "top_logprobs": 1}
-    return {**body, **(chat if "messages" in body else {"logprobs": 1})}
-
-
 def stops(server: Server) -> Verdict:
     """A stop string cuts the answer where it begins; no part of it is shown, whole or in a stream."""
     looked = Looked(what="stop strings, each whole and streamed")
     for name, body in asked(server, max_tokens=60):
-        said = server.whole(_with_logprobs(body)).only
+        said = server.whole(with_logprobs(body, 1)).only
         for mark in marks(said.text, said.tokens):
             stopping = {**body, "stop": [mark]}
             expected = said.text.partition(mark)[0]

@@ -10,7 +10,7 @@ from typing import Any
 from dspatch.conformance.api import metrics
 from dspatch.conformance.api.checks.answers import asked
 from dspatch.conformance.api.said import Said
-from dspatch.conformance.api.server import Server, path
+from dspatch.conformance.api.server import Server, path, said_to
 from dspatch.conformance.api.verdict import Looked, Verdict, not_shown
 
 AT_ONCE = 8
@@ -35,11 +35,8 @@ def _mixed(server: Server) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = []
     for number in range(AT_ONCE):
         prompt = f"{prompts[number % 4]}{number}"
-        for name, body in asked(server, max_tokens=8 + 5 * number):
-            messages = [{"role": "user", "content": prompt}]
-            found.append(
-                {**body, **({"messages": messages} if name == "chat" else {"prompt": prompt})}
-            )
+        for _, body in asked(server, max_tokens=8 + 5 * number):
+            found.append(said_to(body, prompt))
     return found
 
 

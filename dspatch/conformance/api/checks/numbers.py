@@ -8,7 +8,7 @@ from typing import Any
 
 from dspatch.conformance.api.checks.answers import asked
 from dspatch.conformance.api.said import Choice, Said, Token
-from dspatch.conformance.api.server import THINKING, Server
+from dspatch.conformance.api.server import THINKING, Server, with_logprobs
 from dspatch.conformance.api.verdict import Looked, Verdict
 
 PARTS = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -100,8 +100,7 @@ def _counted(count: int, choice: Choice) -> str:
 
 def _bodies(server: Server) -> Any:
     for name, body in asked(server, max_tokens=12):
-        wanted = {"logprobs": True, "top_logprobs": 4} if name == "chat" else {"logprobs": 4}
-        yield name, {**body, **wanted}
+        yield name, with_logprobs(body, 4)
 
 
 def logprobs(server: Server) -> Verdict:

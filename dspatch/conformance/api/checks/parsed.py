@@ -8,7 +8,7 @@ from typing import Any
 
 from dspatch.conformance.api.checks.answers import asked
 from dspatch.conformance.api.said import Choice, Said
-from dspatch.conformance.api.server import STRANGE, THINKING, Server
+from dspatch.conformance.api.server import STRANGE, THINKING, Server, said_to
 from dspatch.conformance.api.verdict import Looked, Verdict, not_shown
 
 TAGS = ("<think>", "</think>", "<｜tool▁", "<|tool", "｜>")
@@ -44,8 +44,7 @@ def characters(server: Server) -> Verdict:
 
 def _strange(server: Server) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name, body in asked(server, max_tokens=64):
-        asked_for = {"messages": [{"role": "user", "content": STRANGE}]}
-        yield name, {**body, **(asked_for if name == "chat" else {"prompt": f"{STRANGE} naïve c"})}
+        yield name, said_to(body, STRANGE if name == "chat" else f"{STRANGE} naïve c")
 
 
 def _pieces(said: Said) -> Iterator[str]:
