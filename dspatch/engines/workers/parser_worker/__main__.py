@@ -19,6 +19,12 @@ from . import cuts, vllm_parsers
 
 Case = Mapping[str, Any]
 SHOWN = 3
+# The letter that byte-level BPE writes for each byte: itself where it can be seen.
+KEPT = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+MOVED = (byte for byte in range(256) if byte not in KEPT)
+LETTERS = {chr(byte): byte for byte in KEPT} | {
+    chr(256 + place): byte for place, byte in enumerate(MOVED)
+}
 
 
 def main(request: Path) -> None:
@@ -85,14 +91,7 @@ def _bytes(tokenizer: Any, token: int) -> bytes:
     text = tokenizer.convert_ids_to_tokens(token)
     if token in tokenizer.added_tokens_decoder:
         return str(text).encode()
-    letters = {letter: byte for byte, letter in _letters().items()}
-    return bytes(letters[letter] for letter in text)
-
-
-def _letters() -> dict[int, str]:
-    kept = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    moved = iter(range(256))
-    return {byte: chr(byte) if byte in kept else chr(256 + next(moved)) for byte in range(256)}
+    return bytes(LETTERS[letter] for letter in text)
 
 
 if __name__ == "__main__":
