@@ -6,21 +6,17 @@ PYTHONPATH=. python benchmarks/api_faults.py docs/proofs/api-faults.md
 from __future__ import annotations
 
 import sys
-from contextlib import closing
 from pathlib import Path
 
 from dspatch.conformance.api import checks, run
 from dspatch.conformance.api.checks import load
-from dspatch.conformance.api.server import Server
-from dspatch.conformance.api.wire import Wire
-from tests.unit.apikit import CONTEXT, NAME, serving
+from tests.unit.apikit import asking, serving
 from tests.unit.test_api_checks import FAULTS
 
 
 def seen(fault: str) -> dict[str, str]:
     """The verdict of every check on a server with a fault."""
-    with serving(fault) as url, closing(Wire(base=url, limit=2000, timeout=10)) as wire:
-        server = Server(wire=wire, model=NAME, context=CONTEXT, own=True)
+    with serving(fault) as url, asking(url) as server:
         return {result.check: result.status for result in run.check_server(server).results}
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any
 
 import pytest
 
 from dspatch.conformance.api import client
-from dspatch.conformance.api.server import Server
-from dspatch.conformance.api.wire import Wire
 from dspatch.engines import silent
-from tests.unit.apikit import CONTEXT, NAME, serving
+from tests.unit.apikit import asking, serving
 
 pytestmark = pytest.mark.e2e
 
@@ -26,10 +23,9 @@ FAULTS = {
 
 
 def checked(fault: str, limit: int = 300) -> dict[str, Any]:
-    with serving(fault) as url, closing(Wire(base=url, limit=limit, timeout=10)) as wire:
-        server = Server(wire=wire, model=NAME, context=CONTEXT, own=True)
+    with serving(fault) as url, asking(url, limit=limit) as server:
         found = {result.check: result for result in client.check(server, silent)}
-        assert wire.count <= limit
+        assert server.wire.count <= limit
     return found
 
 

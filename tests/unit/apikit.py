@@ -10,10 +10,13 @@ import random
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from dspatch.conformance.api.server import Server
+from dspatch.conformance.api.wire import Wire
 
 NAME = "small"
 CONTEXT = 2048
@@ -564,3 +567,10 @@ def serving(fault: str = "", handler: type[BaseHTTPRequestHandler] | None = None
         server.server_close()
         with suppress(RuntimeError):
             thread.join(5)
+
+
+@contextmanager
+def asking(url: str, *, limit: int = 2000, timeout: float = 10) -> Iterator[Server]:
+    """What asks the server at an address as if dspatch had started it; its connections are closed after."""
+    with closing(Wire(base=url, limit=limit, timeout=timeout)) as wire:
+        yield Server(wire=wire, model=NAME, context=CONTEXT, own=True)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 import pytest
 
 from dspatch.conformance.api import checks, client, metrics, run
 from dspatch.conformance.api.checks import load
-from dspatch.conformance.api.server import Server
-from dspatch.conformance.api.wire import Wire
 from dspatch.conformance.report import Report
 from dspatch.paths import PACKAGE
-from tests.unit.apikit import CONTEXT, NAME, serving
+from tests.unit.apikit import asking, serving
 
 BY_ID = {check.id: check for check in checks.ALL}
 
@@ -64,22 +60,13 @@ FAULTS = {
 }
 
 
-def served(url: str, limit: int = 2000, timeout: float = 10) -> Server:
-    wire = Wire(base=url, limit=limit, timeout=timeout)
-    return Server(wire=wire, model=NAME, context=CONTEXT, own=True)
-
-
 def checked(url: str, *names: str, limit: int = 2000, timeout: float = 10) -> Report:
-    server = served(url, limit, timeout)
-    try:
+    with asking(url, limit=limit, timeout=timeout) as server:
         return run.check_server(server, chosen=[BY_ID[name] for name in names] or checks.ALL)
-    finally:
-        server.wire.close()
 
 
 def test_a_right_server_passes_every_check_within_its_requests() -> None:
-    with serving() as url, closing(served(url).wire) as wire:
-        server = Server(wire=wire, model=NAME, context=CONTEXT, own=True)
+    with serving() as url, asking(url) as server:
         for check in checks.ALL:
             before = server.wire.count
             found = run.check_server(server, chosen=[check]).results[0]
