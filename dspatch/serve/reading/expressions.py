@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +50,21 @@ class Scope:
     names: dict[str, Value] = field(default_factory=dict)
     body_of: ClassRef | None = None
     function: FunctionRef | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A call: what is called, with which values, and where it stands.
+
+    `unread`: it has keywords that reading cannot tell, too.
+    """
+
+    function: Value
+    args: list[Value]
+    words: dict[str, Value]
+    node: ast.Call
+    scope: Scope
+    unread: bool
 
 
 class Expressions(Classes):
@@ -168,11 +183,10 @@ class Expressions(Classes):
             return Opaque("condition")
         return self.evaluate(node.body if holds else node.orelse, scope)
 
-    def _list(self, node: ast.List, scope: Scope) -> Value:
+    def _list(self, node: ast.List | ast.Set, scope: Scope) -> Value:
         return self._items(node.elts, scope)
 
-    def _set(self, node: ast.Set, scope: Scope) -> Value:
-        return self._items(node.elts, scope)
+    _set = _list
 
     def _tuple(self, node: ast.Tuple, scope: Scope) -> Value:
         found = self._items(node.elts, scope)
@@ -233,13 +247,9 @@ class Expressions(Classes):
         """The items that a loop over a value sees, an enumeration's members included."""
         if isinstance(value, ClassRef):
             return self.members(value)
-        if isinstance(value, list | tuple | dict | set | str):
+        if isinstance(value, list | tuple | dict | set | str | ItemsView | KeysView | ValuesView):
             return list(value)
-        return (
-            list(value)
-            if type(value).__name__ in ("dict_items", "dict_keys", "dict_values")
-            else None
-        )
+        return None
 
     def assign(self, target: ast.expr, value: Value, scope: Scope) -> None:
         """Bind a target: a name, names in a row, or an item of a dict or list."""
@@ -286,30 +296,24 @@ class Expressions(Classes):
                 words |= value
             else:
                 unread = True
-        return self.call(function, args, words, node, scope, unread=unread)
+        return self.call(
+            Call(function=function, args=args, words=words, node=node, scope=scope, unread=unread)
+        )
 
     def _positional(self, node: ast.Call, scope: Scope) -> tuple[list[Value], bool]:
         found = self._items(node.args, scope)
         return (found, False) if isinstance(found, list) else ([Opaque("starred")], True)
 
-    def call(
-        self,
-        function: Value,
-        args: list[Value],
-        words: dict[str, Value],
-        node: ast.Call,
-        scope: Scope,
-        *,
-        unread: bool,
-    ) -> Value:
+    def call(self, made: Call) -> Value:
         """What a call gives; who derives knows of parsers and of the engine's functions."""
+        function, args = made.function, made.args
         if isinstance(function, Bound):
-            return builtin.method(function.of, function.name, args, words)
+            return builtin.method(function.of, function.name, args, made.words)
         if isinstance(function, External):
             if function.name in ("list", "tuple", "sorted", "set") and len(args) == 1:
                 items = self.iterated(args[0])
                 args = [items] if items is not None else args
-            return builtin.call(function.name, args, words)
+            return builtin.call(function.name, args, made.words)
         return Opaque("call")
 
     def in_string(self, owner: ClassRef, words: str) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from dspatch.serve.reading.expressions import Expressions, Scope, truth
+from dspatch.serve.reading.expressions import Call, Expressions, Scope, truth
 from dspatch.serve.reading.fields import Fields
 from dspatch.serve.reading.modules import Modules
 from dspatch.serve.reading.values import (
@@ -36,29 +36,22 @@ class Interpreter(Expressions):
         self.parsers: list[Parser] = []
         self._depth = 0
 
-    def call(
-        self,
-        function: Value,
-        args: list[Value],
-        words: dict[str, Value],
-        node: ast.Call,
-        scope: Scope,
-        *,
-        unread: bool,
-    ) -> Value:
+    def call(self, made: Call) -> Value:
         """What a call gives: of a parser's method, a parser's class, or a function of the engine."""
+        function = made.function
         if isinstance(function, Bound) and isinstance(function.of, Parser | Commands):
-            return self._of_parser(function, args, words, node, scope, unread=unread)
+            return self._of_parser(function, made)
         if isinstance(function, ClassRef | External) and self.derives(function, _PARSER):
-            self.parsers.append(Parser(kind=function, keywords=words))
+            self.parsers.append(Parser(kind=function, keywords=made.words))
             return self.parsers[-1]
         if isinstance(function, FunctionRef):
-            return self.called(function, args, words)
+            return self.called(function, made.args, made.words)
         if isinstance(function, External) and function.name == "super":
-            return Opaque("super") if scope.function is None else _Super(scope.function)
-        if _adds(node) or any(_tracked(each) for each in (*args, *words.values())):
-            self._lost(function, node, scope)
-        return super().call(function, args, words, node, scope, unread=unread)
+            within = made.scope.function
+            return Opaque("super") if within is None else _Super(within)
+        if _adds(made.node) or any(map(_tracked, (*made.args, *made.words.values()))):
+            self._lost(made)
+        return super().call(made)
 
     def attribute(self, of: Value, name: str) -> Value:
         """An attribute of a value, `super()` included."""
@@ -66,69 +59,51 @@ class Interpreter(Expressions):
             return self.class_attribute(of.function.about, name, after=of.function.owner)
         return super().attribute(of, name)
 
-    def _lost(self, function: Value, node: ast.Call, scope: Scope) -> None:
+    def _lost(self, made: Call) -> None:
         """Keep that a call may add arguments unseen, unless it is known to add none."""
+        function = made.function
         known = isinstance(function, Bound) or (
             isinstance(function, External) and function.name in ("print", "len", "copy.deepcopy")
         )
         if not known:
-            why = f"`{ast.unparse(node.func)}` cannot be followed"
-            self.holes.append(Hole(scope.module, node.lineno, why))
+            self._hole(made, f"`{ast.unparse(made.node.func)}` cannot be followed")
 
-    def _of_parser(
-        self,
-        function: Bound,
-        args: list[Value],
-        words: dict[str, Value],
-        node: ast.Call,
-        scope: Scope,
-        *,
-        unread: bool,
-    ) -> Value:
-        of = function.of
+    def _hole(self, made: Call, why: str) -> None:
+        self.holes.append(Hole(made.scope.module, made.node.lineno, why))
+
+    def _of_parser(self, method: Bound, made: Call) -> Value:
+        of, name = method.of, method.name
         if isinstance(of, Commands):
-            return self._command(of.of, args, words) if function.name == "add_parser" else None
-        if function.name == "add_argument":
-            return self._added(of, args, words, node, scope, unread=unread)
-        if function.name in _GROUPS:
+            return self._command(of.of, made) if name == "add_parser" else None
+        if name == "add_argument":
+            self._added(of, made)
+            return None
+        if name in _GROUPS:
             return of
-        if function.name == "add_subparsers":
-            return Commands(of)
-        return None
+        return Commands(of) if name == "add_subparsers" else None
 
-    def _command(self, of: Parser, args: list[Value], words: dict[str, Value]) -> Value:
-        name = args[0] if args else Opaque("no name")
+    def _command(self, of: Parser, made: Call) -> Value:
+        name = made.args[0] if made.args else Opaque("no name")
         if not isinstance(name, str):
             return Opaque("a subcommand without a name")
-        of.commands[name] = Parser(kind=of.kind, keywords=words, name=name)
+        of.commands[name] = Parser(kind=of.kind, keywords=made.words, name=name)
         self.parsers.append(of.commands[name])
         return of.commands[name]
 
-    def _added(
-        self,
-        of: Parser,
-        args: list[Value],
-        words: dict[str, Value],
-        node: ast.Call,
-        scope: Scope,
-        *,
-        unread: bool,
-    ) -> Value:
-        names = [each for each in args if isinstance(each, str)]
-        if len(names) < len(args) or not names:
-            why = "an argument whose name is made while the engine starts"
-            self.holes.append(Hole(scope.module, node.lineno, why))
-            return None
+    def _added(self, of: Parser, made: Call) -> None:
+        names = [each for each in made.args if isinstance(each, str)]
+        if len(names) < len(made.args) or not names:
+            self._hole(made, "an argument whose name is made while the engine starts")
+            return
         of.added.append(
             Added(
                 names=tuple(names),
-                keywords=words,
-                module=scope.module,
-                line=node.lineno,
-                unread=unread,
+                keywords=made.words,
+                module=made.scope.module,
+                line=made.node.lineno,
+                unread=made.unread,
             )
         )
-        return None
 
     def called(self, function: FunctionRef, args: list[Value], words: dict[str, Value]) -> Value:
         """What a function gives that was handed a parser, or keywords of arguments; else nothing is known."""
