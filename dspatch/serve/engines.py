@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache
@@ -89,10 +89,13 @@ def facts(engine: str, path: Path = DATA / "servers.toml") -> Facts:
     )
 
 
-def ahead(source: Source, patterns: Iterable[str]) -> list[str]:
-    """The paths of a source that fit patterns, in order; of a release they are fetched at once."""
+def fitting(source: Source, patterns: Iterable[str]) -> Iterator[str]:
+    """The paths of a source that fit patterns, looked for when they are asked for."""
     patterns = tuple(patterns)
-    found = sorted(p for p in source.files.paths() if any(fnmatch(p, each) for each in patterns))
+    yield from (p for p in source.files.paths() if any(fnmatch(p, each) for each in patterns))
+
+
+def ahead(source: Source, paths: Iterable[str]) -> None:
+    """Fetch files of a release at once, so that none costs a round trip; elsewhere reading costs none."""
     if source.kind == "release":
-        read_together(source, found)
-    return found
+        read_together(source, paths)

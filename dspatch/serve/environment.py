@@ -9,7 +9,7 @@ from typing import Literal
 
 from dspatch import astfind, syntax
 from dspatch.audit.source import Source
-from dspatch.serve.engines import Facts, ahead
+from dspatch.serve.engines import Facts, ahead, fitting
 
 TABLE = "environment_variables"
 
@@ -66,7 +66,7 @@ def _read_files(
     found: dict[str, Variable],
     unread: list[str],
 ) -> None:
-    ahead(source, paths)
+    ahead(source, fitting(source, paths))
     for path in paths:
         data = source.read(path)
         try:

@@ -9,7 +9,8 @@ from dspatch import series
 from dspatch.audit import commandline, judge
 from dspatch.audit import finding as findings
 from dspatch.audit.finding import Finding
-from dspatch.audit.source import Source, read_together
+from dspatch.audit.source import Source
+from dspatch.serve.engines import ahead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +28,7 @@ def remarks(source: Source, words: Sequence[str]) -> tuple[Remark, ...]:
     """The findings about these words that a source has, the gravest first."""
     traits = series.layered(source.engine).traits
     named = [each for each in findings.load_all(source.engine, traits) if _named(each, words)]
-    if source.kind == "release":
-        read_together(source, judge.looks_at(named, traits))
+    ahead(source, judge.looks_at(named, traits))
     found = [each for each in named if judge.one(each, source, traits).state == "yes"]
     found.sort(key=lambda each: findings.SEVERITIES.index(each.severity))
     return tuple(_remark(each) for each in found)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from dspatch import syntax
 from dspatch.audit.source import Source
-from dspatch.serve.engines import Facts, ahead
+from dspatch.serve.engines import Facts, ahead, fitting
 
 Kind = Literal["gauge", "counter", "histogram", "summary", "info", ""]
 _KINDS: tuple[Kind, ...] = ("gauge", "counter", "histogram", "summary", "info")
@@ -70,7 +70,9 @@ def read(source: Source, facts: Facts) -> Exported:
     unread = []
     trees: dict[str, ast.Module] = {}
     naming = set()
-    for path in ahead(source, facts.metrics):
+    paths = sorted(fitting(source, facts.metrics))
+    ahead(source, paths)
+    for path in paths:
         if path in facts.metrics_need and not _needed(source, facts.metrics_need[path]):
             continue
         data = source.read(path) or b""

@@ -11,7 +11,7 @@ from typing import Literal
 from dspatch import astfind
 from dspatch.audit.source import Source
 from dspatch.serve import option
-from dspatch.serve.engines import Facts, Server, ahead
+from dspatch.serve.engines import Facts, Server, ahead, fitting
 from dspatch.serve.option import Option
 from dspatch.serve.reading.interpreter import Interpreter
 from dspatch.serve.reading.modules import Modules
@@ -69,7 +69,7 @@ def read(
 
     `modules` are those of the same source, which several servers may share.
     """
-    ahead(source, facts.parsers)
+    ahead(source, fitting(source, facts.parsers))
     modules = modules or Modules(facts.package, source.read)
     for start in server.start:
         interpreter = Interpreter(modules)
