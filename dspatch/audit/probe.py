@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from threading import Lock
 from typing import Any, Protocol
 
 from packaging.specifiers import SpecifierSet
@@ -21,7 +19,6 @@ from dspatch.traits import Trait, inner, rests_on
 
 Traits = Mapping[str, Trait]
 BEYOND = "lies beyond what was read"
-_PARSING = Lock()
 
 
 class Asked(Protocol):
@@ -219,13 +216,10 @@ _TREE_KEYS = frozenset({"symbol", *_TESTS})
 
 @lru_cache(maxsize=64)
 def _module(data: bytes) -> ast.Module | None:
-    # The engine's own faults of style are not ours to report, and the filters are one for all threads.
-    with _PARSING, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return syntax.parse(data)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
+    try:
+        return syntax.parse(data)
+    except syntax.UNREADABLE:
+        return None
 
 
 def _short(text: str, width: int = 88) -> str:

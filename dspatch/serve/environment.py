@@ -71,7 +71,7 @@ def _read_files(
         data = source.read(path)
         try:
             tree = syntax.parse(data) if data is not None else None
-        except (SyntaxError, ValueError) as error:
+        except syntax.UNREADABLE as error:
             unread.append(f"{path}: {error}")
             continue
         if tree is None:

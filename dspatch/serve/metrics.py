@@ -79,7 +79,7 @@ def read(source: Source, facts: Facts) -> Exported:
         naming |= {path} if facts.metric_prefix.encode() in data else set()
         try:
             trees[path] = syntax.parse(data)
-        except (SyntaxError, ValueError) as error:
+        except syntax.UNREADABLE as error:
             unread.append(f"{path}: {error}")
     if not trees:
         unread.append(f"none of {', '.join(facts.metrics[:2])} is there")
@@ -97,7 +97,7 @@ def _needed(source: Source, place: str) -> bool:
     data = source.read(path)
     try:
         tree = syntax.parse(data or b"")
-    except (SyntaxError, ValueError):
+    except syntax.UNREADABLE:
         return True
     return any(isinstance(node, ast.ClassDef) and node.name == name for node in tree.body)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,15 @@ def test_a_file_that_cannot_be_parsed_is_told(tmp_path: Path) -> None:
     assert not metrics.read(opened(tmp_path / "b", envs=ENVS), FACTS).whole
     assert not environment.read(opened(tmp_path / "c", envs="x = ("), FACTS).whole
     assert not environment.read(opened(tmp_path / "d", loggers=LOGGERS), FACTS).whole
+
+
+def test_a_file_nested_too_deeply_is_told_and_faults_of_style_are_not(tmp_path: Path) -> None:
+    deep, shabby = f"x = {'-' * 100_000}1", 'x = "\\d"\n'
+    assert not metrics.read(opened(tmp_path / "a", loggers=deep), FACTS).whole
+    assert not environment.read(opened(tmp_path / "b", envs=deep), FACTS).whole
+    with warnings.catch_warnings(action="error"):
+        assert metrics.read(opened(tmp_path / "c", loggers=shabby + dedent(LOGGERS)), FACTS).whole
+        assert environment.read(opened(tmp_path / "d", envs=shabby + dedent(ENVS)), FACTS).whole
 
 
 def test_variables_of_the_table_and_of_other_files(tmp_path: Path) -> None:

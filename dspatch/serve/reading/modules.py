@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from threading import Lock
 
 from dspatch import syntax
-
-_PARSING = Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +94,8 @@ class Modules:
             if data is None:
                 continue
             try:
-                # An engine's own faults of style are not ours to report.
-                with _PARSING, warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    return syntax.parse(data), number == 1
-            except (SyntaxError, ValueError, RecursionError) as error:
+                return syntax.parse(data), number == 1
+            except syntax.UNREADABLE as error:
                 self.unread[path] = str(error)
                 return None
         return None
