@@ -102,14 +102,14 @@ def load(path: Path, engine: str, known: Mapping[str, traits.Trait]) -> Finding:
     return Finding(
         id=_id(source, path, engine),
         engine=engine,
-        title=_title(source),
-        severity=_choice(source, "severity", SEVERITIES),
+        title=title(source),
+        severity=choice(source, "severity", SEVERITIES),
         what=" ".join(source.get(data, "what", str).split()),
         fix=_optional(source, "fix"),
         workaround=_optional(source, "workaround"),
-        references=_references(source),
+        references=references(source),
         bug_cases=source.strings(data, "bug-cases"),
-        established=_choice(source, "established", get_args(Established)),
+        established=choice(source, "established", get_args(Established)),
         date=source.get(data, "date", datetime.date),
         applies=_applies(source),
         probe=data["probe"],
@@ -131,18 +131,20 @@ def _id(source: TomlFile, path: Path, engine: str) -> str:
     return found
 
 
-def _title(source: TomlFile) -> str:
-    title = source.get(source.data, "title", str)
-    if not title or "\n" in title or len(title) > 110 or title.endswith("."):
+def title(source: TomlFile) -> str:
+    """The title that a data file states, which must be one sentence. Raises what the file's errors are."""
+    found = source.get(source.data, "title", str)
+    if not found or "\n" in found or len(found) > 110 or found.endswith("."):
         raise source.fail(
             "`title` must be one sentence of at most 110 characters, without a full stop",
             key="title",
         )
-    return title
+    return found
 
 
-def _choice(source: TomlFile, key: str, choices: tuple[Any, ...]) -> Any:
-    value = source.get(source.data, key, str)
+def choice(source: TomlFile, key: str, choices: tuple[Any, ...], default: str | None = None) -> Any:
+    """The value of a key that must be one of some. Raises what the file's errors are."""
+    value = source.get(source.data, key, str, default=default)
     if value not in choices:
         raise source.fail(f"`{key}` is {value!r}; expected one of {', '.join(choices)}", key=key)
     return value
@@ -152,7 +154,8 @@ def _optional(source: TomlFile, key: str) -> str | None:
     return source.get(source.data, key, str) if key in source.data else None
 
 
-def _references(source: TomlFile) -> tuple[str, ...]:
+def references(source: TomlFile) -> tuple[str, ...]:
+    """The links that a data file states. Raises what the file's errors are."""
     links = source.strings(source.data, "references")
     for link in links:
         if not re.fullmatch(r"https://\S+", link):

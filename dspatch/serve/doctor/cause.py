@@ -84,14 +84,14 @@ def load(path: Path) -> Cause:
     source.check_keys(data, _KEYS)
     cause = Cause(
         id=source.get(data, "id", str),
-        title=source.get(data, "title", str),
+        title=findings.title(source),
         what=" ".join(source.get(data, "what", str).split()),
         engines=source.strings(data, "engines"),
         signatures=signature.signatures(source),
-        part=source.get(data, "part", str, default="cause"),  # type: ignore[arg-type]
+        part=findings.choice(source, "part", get_args(Part), default="cause"),
         fix=" ".join(source.get(data, "fix", str).split()),
         confirm=" ".join(source.get(data, "confirm", str).split()),
-        references=source.strings(data, "references"),
+        references=findings.references(source),
         check=source.get(data, "check", str, default=""),
     )
     for key, fault in _faults(cause, path):
@@ -103,10 +103,6 @@ def load(path: Path) -> Cause:
 def _faults(cause: Cause, path: Path) -> Iterator[tuple[str, str]]:
     if cause.id != path.stem:
         yield "id", f"`id` is {cause.id!r}; expected the file's name"
-    if not cause.title or len(cause.title) > 110 or cause.title.endswith("."):
-        yield "title", "`title` must be one sentence of at most 110 characters, without a full stop"
-    if cause.part not in get_args(Part):
-        yield "part", f"`part` must be one of {', '.join(get_args(Part))}"
     if not cause.fix or not cause.confirm:
         yield "fix", "`fix` and `confirm` must say something"
     if cause.check and cause.check not in CHECKS:
@@ -116,9 +112,6 @@ def _faults(cause: Cause, path: Path) -> Iterator[tuple[str, str]]:
     for engine in cause.engines:
         if engine not in findings.engines():
             yield "engines", f"`{engine}` is no engine that dspatch knows"
-    for link in cause.references:
-        if not re.fullmatch(r"https://\S+", link):
-            yield "references", f"`{link}` is no https link"
 
 
 def _placeholders(cause: Cause, source: TomlFile) -> None:
