@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import struct
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -93,6 +94,23 @@ def provided_versions(library: Path) -> dict[str, Version]:
         if not isinstance(section, GNUVerDefSection):
             return {}
         return _highest(aux.name for _, names in section.iter_versions() for aux in names)
+
+
+def exports(library: Path, symbol: str) -> bool:
+    """Whether a library defines a dynamic symbol, asked through its hash table; not so for what is no ELF."""
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.hash import ELFHashSection, GNUHashSection
+
+    try:
+        with library.open("rb") as stream:
+            for section in _elf(stream).iter_sections():
+                if isinstance(section, GNUHashSection | ELFHashSection):
+                    found = section.get_symbol(symbol)
+                    # The older kind of table has what a library only uses, too.
+                    return found is not None and found["st_shndx"] != "SHN_UNDEF"
+    except (ELFError, OSError, ValueError, LookupError, ArithmeticError, struct.error):
+        return False
+    return False
 
 
 def _elf(stream: IO[bytes]) -> ELFFile:

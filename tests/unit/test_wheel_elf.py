@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dspatch.errors import WheelError
-from dspatch.wheel.elf import object_needs, provided_versions, wheel_needs
+from dspatch.wheel.elf import exports, object_needs, provided_versions, wheel_needs
 
 PROVIDER = "int old(void) { return 1; }\nint latest(void) { return 2; }\n"
 VERSIONS = """
@@ -43,6 +43,23 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def user(provider: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_object(tmp_path_factory.mktemp("user"), "_C.abi3.so", USER, str(provider))
+
+
+@pytest.mark.parametrize("style", ["gnu", "sysv", "both"])
+def test_a_library_exports_what_it_defines_not_what_it_uses(style: str, tmp_path: Path) -> None:
+    code = "int used(void); int defined(void) { return used(); }\n"
+    library = compile_object(tmp_path, "lib.so", code, f"-Wl,--hash-style={style}")
+    assert exports(library, "defined")
+    assert not exports(library, "used")
+    assert not exports(library, "nowhere")
+
+
+def test_what_is_no_elf_or_a_cut_one_exports_nothing(provider: Path, tmp_path: Path) -> None:
+    whole, place = provider.read_bytes(), tmp_path / "lib.so"
+    for size in (0, 3, 40, 100, len(whole) - 200):
+        place.write_bytes(whole[:size])
+        assert not exports(place, "latest")
+    assert not exports(tmp_path / "nowhere.so", "latest")
 
 
 def test_a_library_provides_the_highest_version_that_it_defines(provider: Path) -> None:

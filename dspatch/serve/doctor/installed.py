@@ -8,15 +8,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elftools.elf.elffile import ELFFile
-from elftools.elf.hash import ELFHashSection, GNUHashSection
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from dspatch import astfind
 from dspatch.audit import environment
-from dspatch.errors import DspatchError, WheelError
+from dspatch.errors import WheelError
+from dspatch.wheel import elf
 from dspatch.wheel.pedigree import read_pedigree
 from dspatch.wheel.plan import SBOM_NAME
 
@@ -66,7 +65,7 @@ class Environment:
         if self.torch_root is None:
             return ""
         libraries = sorted((self.torch_root / "torch" / "lib").glob("lib*.so*"))
-        return next((each.name for each in libraries if _exports(each, symbol)), "")
+        return next((each.name for each in libraries if elf.exports(each, symbol)), "")
 
 
 def look(given: str, engine: str | None) -> Environment:
@@ -150,20 +149,3 @@ def _abi(root: Path) -> bool | None:
     except OSError:
         return None
     return found[1] == "1" if found else None
-
-
-def _exports(library: Path, symbol: str) -> bool:
-    """Whether a shared object defines a dynamic symbol; asked through its hash table."""
-    try:
-        with library.open("rb") as stream:
-            elf = ELFFile(stream)
-            for section in elf.iter_sections():
-                if isinstance(section, GNUHashSection | ELFHashSection):
-                    return section.get_symbol(symbol) is not None
-    except (OSError, DspatchError, ValueError, KeyError):
-        return False
-    except Exception as error:  # pyelftools raises many kinds on files that are no ELF
-        if type(error).__module__.startswith("elftools"):
-            return False
-        raise
-    return False
