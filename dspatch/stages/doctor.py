@@ -78,7 +78,7 @@ def run(asked: Asked, console: Console) -> Examined:
     """
     notes: list[str] = []
     env = installed.look(asked.env, asked.engine) if asked.env else None
-    here = facts.gather(env, env.python if env else None)
+    here = facts.gather(env)
     known = causes.load_all()
     read = _read(asked.log, known, console) if asked.log is not None else None
     said = read.recognised if read else Recognised()

@@ -10,7 +10,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from dspatch.errors import IncompatibleBaseError, WheelError
 from dspatch.wheel.base import open_wheel
-from dspatch.wheel.elf import Needs, Version, wheel_needs
+from dspatch.wheel.elf import Needs, Version, dotted, wheel_needs
 from dspatch.wheel.machine import Machine, this_machine
 from dspatch.wheel.names import WheelName
 
@@ -32,7 +32,7 @@ def check_base(wheel: Path, machine: Machine | None = None) -> tuple[Needs, ...]
 
 def check_tags(filename: str, requires_python: str | None, machine: Machine) -> None:
     """Check what a wheel's file name and Requires-Python say, before anything is downloaded."""
-    python = ".".join(map(str, machine.python))
+    python = dotted(machine.python)
     try:
         accepted = SpecifierSet(requires_python or "")
     except InvalidSpecifier as error:
@@ -67,12 +67,8 @@ def _too_new(
     path: str, family: str, needed: Version | None, there: Version | None, where: str = ""
 ) -> Iterator[str]:
     if needed is not None and (there is None or needed > there):
-        has = f"{family}_{_dotted(there)}" if there else f"no {family}"
-        yield f"{path} needs {family}_{_dotted(needed)}, this machine has {has}{where}"
-
-
-def _dotted(version: Version) -> str:
-    return ".".join(map(str, version))
+        has = f"{family}_{dotted(there)}" if there else f"no {family}"
+        yield f"{path} needs {family}_{dotted(needed)}, this machine has {has}{where}"
 
 
 def _refuse(filename: str, reasons: list[str]) -> None:

@@ -146,6 +146,11 @@ def _needed_libraries(elf: ELFFile) -> Iterator[str]:
         yield from (str(tag.needed) for tag in tags)
 
 
+def dotted(version: Version) -> str:
+    """A version as it is written: 3.4.32."""
+    return ".".join(map(str, version))
+
+
 def _highest(names: Iterable[str]) -> dict[str, Version]:
     found: dict[str, Version] = {}
     for name in names:

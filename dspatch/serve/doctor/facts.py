@@ -12,6 +12,7 @@ from pathlib import Path
 from dspatch import process
 from dspatch.errors import DspatchError
 from dspatch.serve.doctor.installed import Environment
+from dspatch.wheel.elf import dotted
 from dspatch.wheel.machine import this_machine
 
 _ASK = ("name", "compute_cap", "memory.total", "driver_version")
@@ -50,26 +51,30 @@ class Facts:
         return self.environment.torch_cuda if self.environment else None
 
 
-def gather(environment: Environment | None = None, python: Path | None = None) -> Facts:
-    """Look at this machine, as a Python sees it; what cannot be asked is left unknown."""
+def gather(environment: Environment | None) -> Facts:
+    """Look at this machine, as an environment's Python sees it; what cannot be asked is left unknown."""
     gpus, driver = _gpus()
-    try:
-        here = this_machine(python)
-    except DspatchError:
-        here = None
     return Facts(
         gpus=gpus,
         driver=driver or _kernel_driver(),
         cuda=_cuda() if driver else None,
         nvcc=_nvcc(os.environ),
-        glibc=_dotted(here.glibc) if here else None,
-        glibcxx=_dotted(here.glibcxx) if here else None,
-        cxxabi=_dotted(here.cxxabi) if here else None,
+        **_libraries(environment.python if environment else None),
         memory=_memory(),
         shm=_shm(Path("/dev/shm")),
         cpu=_cpu(),
         environment=environment,
     )
+
+
+def _libraries(python: Path | None) -> dict[str, str]:
+    """The versions of the C and C++ libraries that a Python meets."""
+    try:
+        here = this_machine(python)
+    except DspatchError:
+        return {}
+    found = {"glibc": here.glibc, "glibcxx": here.glibcxx, "cxxabi": here.cxxabi}
+    return {name: dotted(version) for name, version in found.items() if version}
 
 
 def _gpus() -> tuple[tuple[Gpu, ...], str | None]:
@@ -137,7 +142,3 @@ def _cpu() -> tuple[str, ...]:
     flags = re.search(r"^flags\s*:(.*)$", text, re.MULTILINE)
     have = flags[1].split() if flags else []
     return tuple(flag for flag in _FLAGS if flag in have)
-
-
-def _dotted(version: tuple[int, ...] | None) -> str | None:
-    return ".".join(map(str, version)) if version else None
