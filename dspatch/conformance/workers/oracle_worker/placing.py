@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from . import metrics
@@ -112,7 +111,8 @@ def _router(
     """The router's choice and, where it is the oracle's, the weights that it gives."""
     layer = name.removesuffix("router")
     ours, theirs = found != 0, expected != 0
-    off = (ours != theirs).any(-1).nonzero().flatten().tolist()
+    wrong = (ours != theirs).any(-1)
+    off, same = (rows.nonzero().flatten().tolist() for rows in (wrong, ~wrong))
     choice: dict[str, Any] = {
         "relative": len(off) / max(len(expected), 1),
         "off": positions[off].tolist(),
@@ -124,10 +124,7 @@ def _router(
             key: [str(i) for i in row.nonzero().flatten().tolist()] for key, row in tokens.items()
         }
         choice |= {"manner": "other", "factor": None, **sample, **chosen}
-    same = torch.tensor(
-        [number for number in range(len(expected)) if number not in set(off)]
-    ).long()
-    if not len(same):
+    if not same:
         return {f"{layer}router_choice": choice}
     # Some engines put the routed scaling on the weights, others on what the experts give.
     bare, scaled = (
