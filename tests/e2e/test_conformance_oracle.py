@@ -24,9 +24,9 @@ torch.set_num_threads(2)
 folder = pathlib.Path(sys.argv[1])
 config, ids = json.loads((folder / "oracle.json").read_text()), json.loads(sys.argv[2])
 weights = load_file(folder / "model.safetensors")
-right = twin.logits(config, weights, ids)
+right = twin.run(config, weights, ids).logits
 def difference(config=config, weights=weights):
-    return metrics.relative(twin.logits(config, weights, ids), right)
+    return metrics.relative(twin.run(config, weights, ids).logits, right)
 """
 
 # Each weight alone is replaced by what an engine would have without it: ones in a norm, else zeros.

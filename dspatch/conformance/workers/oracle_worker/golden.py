@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def golden(folder: Path, prompts: dict[str, list[int]], steps: int) -> dict[str,
     for name, prompt in prompts.items():
         observed = _observe(model, config, prompt, steps)
         out |= {f"{name}.{key}": value for key, value in observed.items()}
-    return out | _sanity(folder, out, [f"{name}.ids" for name in prompts])
+    return out | _sanity(folder, config, out, prompts)
 
 
 def _model(folder: Path, attention: str) -> Any:
@@ -114,15 +114,15 @@ def _causal(chosen: Tensor) -> Tensor:
     return chosen.to(torch.int32).masked_fill(later, -1).sort(-1)[0]
 
 
-def _sanity(folder: Path, out: dict[str, Tensor], names: list[str]) -> dict[str, Tensor]:
+def _sanity(
+    folder: Path, config: dict[str, Any], out: dict[str, Tensor], prompts: Iterable[str]
+) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
-    config = json.loads((folder / "oracle.json").read_text())
     weights, other = load_file(folder / "model.safetensors"), _model(folder, "sdpa")
     worst, found = {"sane.sdpa": 0.0, "sane.twin": 0.0, "sane.choices": 0.0}, {}
-    for name in names:
-        stem = name.removesuffix("ids")
-        ids, logits = out[name].tolist(), out[f"{stem}logits"]
+    for name in prompts:
+        ids, logits = out[f"{name}.ids"].tolist(), out[f"{name}.logits"]
         with torch.no_grad():
             run = twin.run(config, weights, ids)
             second = {
@@ -132,8 +132,8 @@ def _sanity(folder: Path, out: dict[str, Tensor], names: list[str]) -> dict[str,
         for key, value in second.items():
             worst[key] = max(worst[key], metrics.relative(value, logits))
         for layer, scores in enumerate(run.scores):
-            missed = metrics.choices_missed(out[f"{stem}chosen.{layer}"], scores)
+            missed = metrics.choices_missed(out[f"{name}.chosen.{layer}"], scores)
             worst["sane.choices"] = max(worst["sane.choices"], float(missed.max()))
-            found[f"{stem}scores.{layer}"] = scores.float()
+            found[f"{name}.scores.{layer}"] = scores.float()
     controls = {key: torch.tensor(value, dtype=torch.float64) for key, value in worst.items()}
     return found | controls

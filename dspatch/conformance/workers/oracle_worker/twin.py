@@ -25,11 +25,6 @@ class Run:
     scores: tuple[Tensor, ...] = ()
 
 
-def logits(config: Mapping[str, Any], weights: Weights, ids: list[int]) -> Tensor:
-    """Logits of every position, (tokens, vocab) in float64."""
-    return run(config, weights, ids).logits
-
-
 def run(config: Mapping[str, Any], weights: Weights, ids: list[int]) -> Run:
     """One forward pass over a whole sequence, in float64."""
     double = {name: value.double() for name, value in weights.items()}
