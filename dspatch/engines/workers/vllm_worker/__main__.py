@@ -50,17 +50,21 @@ class Kept:
     def part(self, name: str, tensors: Mapping[str, Any]) -> None:
         """Add the tensors of a part that ended well."""
         self.tensors |= {f"{name}/{key}": value for key, value in tensors.items()}
+        if tensors:
+            self._save()
+        # After the tensors: who finds these facts finds them, too.
         self.facts["reached"].append(name)
         self.write("partial.json")
 
-    def write(self, name: str) -> None:
-        """Write tensors and facts, the facts last: who finds that file finds the tensors too."""
-        if self.tensors:
-            from safetensors.torch import save_file
+    def _save(self) -> None:
+        from safetensors.torch import save_file
 
-            whole = {key: value.contiguous() for key, value in self.tensors.items()}
-            save_file(whole, self.out / "partial.safetensors")
-            (self.out / "partial.safetensors").replace(self.out / "result.safetensors")
+        whole = {key: value.contiguous() for key, value in self.tensors.items()}
+        save_file(whole, self.out / "partial.safetensors")
+        (self.out / "partial.safetensors").replace(self.out / "result.safetensors")
+
+    def write(self, name: str) -> None:
+        """Write the facts; the tensors are there already, since the last part that had any."""
         partial = self.out / f"{name}.tmp"
         text = json.dumps(self.facts, indent=1, sort_keys=True, default=str) + "\n"
         partial.write_text(text)
