@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from dspatch.errors import UnknownVariantError
@@ -18,6 +20,14 @@ MAY_BE_MISSING = {
 # What the models' own code takes where config.json says nothing.
 DEFAULTS = {"routed_scaling_factor": 1.0, "topk_method": "greedy", "num_nextn_predict_layers": 0}
 ABSENT = "absent"
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """What a config.json holds, or an index beside it. Raises `OSError`, and `ValueError` for no object."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ValueError(f"it holds a {type(content).__name__}, not an object")
+    return content
 
 
 def identify(config: Mapping[str, Any]) -> Variant:

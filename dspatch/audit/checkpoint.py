@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from typing import Any
 from dspatch.audit.finding import Severity
 from dspatch.errors import CheckpointError
 from dspatch.facts import Quantization, Rope, Variant
-from dspatch.identify import ABSENT, differences, read
+from dspatch.identify import ABSENT, differences, read, read_object
 from dspatch.variants import table
 
 INDEX = "model.safetensors.index.json"
@@ -63,9 +62,7 @@ def load(given: str) -> Checkpoint:
 
 def _json(path: Path, what: str) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError(f"it holds a {type(content).__name__}, not an object")
+        return read_object(path)
     except FileNotFoundError:
         raise CheckpointError(
             f"{path.parent} has no {what}.",
@@ -76,7 +73,6 @@ def _json(path: Path, what: str) -> dict[str, Any]:
         raise CheckpointError(
             f"{path} cannot be read.", why=str(error), next="download it again, or use --variant"
         ) from None
-    return content
 
 
 def _variant(path: Path, config: Mapping[str, Any]) -> tuple[Variant, tuple[str, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -55,16 +54,13 @@ def tensors(folder: Path) -> list[Path]:
 
 def _config(folder: Path) -> dict[str, Any]:
     try:
-        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return identify.read_object(folder / "config.json")
     except (OSError, ValueError) as error:
         raise CheckpointError(
             f"{folder} has no config.json that can be read.",
             why=str(error),
             next="name the folder of a checkpoint",
         ) from None
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{folder}/config.json holds no object.")
-    return content
 
 
 def _facts(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:

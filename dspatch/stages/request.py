@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from dspatch import pins, variants
 from dspatch.checkout import SourceKind
 from dspatch.errors import UnknownRevisionError, UnknownVariantError, UnpinnedRevisionError
-from dspatch.identify import identify
+from dspatch.identify import identify, read_object
 from dspatch.job import Job, JobId, open_job
 from dspatch.pins import Pin
 from dspatch.variants import Variant
@@ -96,9 +95,7 @@ def _variant(name: str) -> Variant:
     if path.suffix != ".json":
         return variants.variant(name)
     try:
-        config = json.loads(path.read_text())
-        if not isinstance(config, dict):
-            raise ValueError(f"it holds a {type(config).__name__}, not an object")
+        config = read_object(path)
     except (OSError, ValueError) as error:
         raise UnknownVariantError(
             f"{path} is not a readable config.json.",
