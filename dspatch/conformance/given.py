@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dspatch import files, identify
-from dspatch.conformance.small import Case, rules
+from dspatch.conformance.small import Case, plain, rules
+from dspatch.engines import Options
 from dspatch.errors import CheckpointError
 
 # What the model classes take where config.json says nothing, by the kind of router.
@@ -16,7 +17,13 @@ ROUTERS = {
     "deepseek_v3": {"topk_method": "noaux_tc", "scoring_func": "sigmoid"},
     "deepseek_v32": {"topk_method": "noaux_tc", "scoring_func": "sigmoid"},
 }
-DEFAULTS = {"n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.0, "norm_topk_prob": False}
+DEFAULTS = {
+    "n_group": 1,
+    "topk_group": 1,
+    "routed_scaling_factor": 1.0,
+    "norm_topk_prob": False,
+    "q_lora_rank": None,
+}
 NEEDED = (
     *("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_routed_experts"),
     *("n_shared_experts", "num_experts_per_tok", "first_k_dense_replace", "num_hidden_layers"),
@@ -24,7 +31,6 @@ NEEDED = (
     *("vocab_size", "rms_norm_eps", "max_position_embeddings"),
 )
 YARN = ("factor", "mscale", "mscale_all_dim", "original_max_position_embeddings")
-LENGTH = 512  # tokens that the prompts and their continuations need
 COPIES = 4  # of the weights in float32, over transformers, its control, the twin and the engine
 
 
@@ -73,32 +79,25 @@ def _facts(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     if config.get("quantization_config"):
         raise _unproven(folder, "it is quantised", "unquantised weights")
     kind = kinds[architecture]
-    own = {**DEFAULTS, **ROUTERS[kind], **dict(rules()["constants"]), **_flat(stated)}
+    own = {**DEFAULTS, **ROUTERS[kind], **dict(rules()["constants"]), **plain(stated)}
     if missing := [key for key in NEEDED if own.get(key) is None]:
         raise CheckpointError(
             f"{folder}/config.json lacks {', '.join(missing)}.",
             next="add what it lacks; the published config.json of the model has it",
         )
-    if own["vocab_size"] < rules()["sizes"]["vocab_size"]:
-        raise _unproven(
-            folder, "its vocabulary is too small for the prompts", "512 tokens and more"
-        )
-    if own["max_position_embeddings"] < LENGTH:
-        raise _unproven(folder, "it has too few positions for the prompts", f"{LENGTH} and more")
+    if own["vocab_size"] < (least := rules()["sizes"]["vocab_size"]):
+        why = "its vocabulary is too small for the prompts"
+        raise _unproven(folder, why, f"{least} tokens and more")
+    if own["max_position_embeddings"] < (length := Options.max_model_len):
+        raise _unproven(folder, "it has too few positions for the prompts", f"{length} and more")
     rope = {key.removeprefix("rope."): v for key, v in stated.items() if key.startswith("rope.")}
     return {
         **own,
-        "q_lora_rank": own.get("q_lora_rank"),
         "architectures": [architecture],
         "model_type": kind,
         "rope_theta": rope.get("theta", 10000.0),
         "rope_scaling": _scaling(folder, rope),
     }
-
-
-def _flat(stated: Mapping[str, Any]) -> dict[str, Any]:
-    dropped = ("architecture", "num_nextn_predict_layers")
-    return {k: v for k, v in stated.items() if "." not in k and k not in dropped and v is not None}
 
 
 def _scaling(folder: Path, rope: Mapping[str, Any]) -> dict[str, Any] | None:

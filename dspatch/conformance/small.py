@@ -111,10 +111,7 @@ def shrunk(variant: Variant) -> dict[str, Any]:
     if not provable(variant):
         raise _without_model([variant.name])
     sizes = rules()["sizes"]
-    dropped = {"architecture", "num_nextn_predict_layers"}
-    kept = {k: v for k, v in variant.facts.items() if "." not in k and k not in dropped}
-    config = {k: v for k, v in kept.items() if v is not None or k == "q_lora_rank"}
-    config |= dict(rules()["constants"])
+    config = plain(variant.facts) | dict(rules()["constants"])
     config |= {key: value for key, value in sizes.items() if not isinstance(value, Mapping)}
     config |= sizes["query-compression"] if variant.q_lora_rank is not None else {}
     config |= sizes["groups"] if (variant.n_group or 1) > 1 else {}
@@ -126,6 +123,13 @@ def shrunk(variant: Variant) -> dict[str, Any]:
         "rope_theta": variant.rope.theta,
         "rope_scaling": _rope_scaling(variant),
     }
+
+
+def plain(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a model that its config.json states as they are; of those that are null, only the rank."""
+    dropped = {"architecture", "num_nextn_predict_layers"}
+    kept = {k: v for k, v in facts.items() if "." not in k and k not in dropped}
+    return {k: v for k, v in kept.items() if v is not None or k == "q_lora_rank"}
 
 
 def _rope_scaling(variant: Variant) -> dict[str, Any] | None:
