@@ -88,8 +88,8 @@ def _damaged(bench: Bench, case: Case, why: str) -> tuple[Seen, list[CheckResult
     seen = Seen(variant=case.name, dtype=dtype, config=case.config, facts={}, measures={})
     failed = checks.engine("checkpoint.whole", seen, "fail", why)
     note = "the checkpoint is damaged"
-    rest = [checks.engine(name, seen, "not-shown", note) for name in checks.fitting(case.config)]
-    return seen, [failed, checks.engine("engine.start", seen, "not-shown", note), *rest]
+    start = checks.engine("engine.start", seen, "not-shown", note)
+    return seen, [failed, start, *checks.unshown(seen, note)]
 
 
 def make_bench(

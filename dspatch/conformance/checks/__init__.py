@@ -50,9 +50,13 @@ def engine(name: str, seen: Seen, status: Status, note: str) -> CheckResult:
 
 def refused(seen: Seen, why: str) -> list[CheckResult]:
     """The results of a model that the engine did not run: one failure, and nothing else shown."""
-    note = "the engine did not run this model"
-    rest = [engine(name, seen, "not-shown", note) for name in fitting(seen.config)]
+    rest = unshown(seen, "the engine did not run this model")
     return [engine("engine.start", seen, "fail", why), *rest]
+
+
+def unshown(seen: Seen, why: str) -> list[CheckResult]:
+    """Every check of a model that nothing can be shown of."""
+    return [engine(name, seen, "not-shown", why) for name in fitting(seen.config)]
 
 
 def _one(name: str, seen: Seen) -> CheckResult:
