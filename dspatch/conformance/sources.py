@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from dspatch import series
@@ -17,13 +18,11 @@ STATES: dict[str, Standing] = {"yes": "confirmed", "no": "ruled out", "unknown":
 
 def asked_of(python: Path, engine: str) -> Ask:
     """Put findings to what `python` has installed; where it cannot be read, they stay open."""
-    opened: list[tuple[Source, dict[str, Finding], dict[str, Trait]]] = []
+    opened = cache(_open)
 
     def ask(name: str) -> tuple[Standing, str]:
         try:
-            if not opened:
-                opened.append(_open(python, engine))
-            source, findings, traits = opened[0]
+            source, findings, traits = opened(python, engine)
             answer = judge.one(findings[name], source, traits)
         except (DspatchError, OSError, KeyError):
             return unasked(name)
