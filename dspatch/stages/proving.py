@@ -6,7 +6,6 @@ import ctypes
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,19 +69,16 @@ def measure(
     from dspatch.conformance.suite import run as run_suite
     from dspatch.engines import Options
 
-    suite: Any = selftests.run
-    if not wanted.selftest:
-        suite = partial(run_suite, checkpoints=wanted.checkpoints)
-    found: Any = suite(
-        python=python,
-        out=folder / "conformance",
-        variants=models,
-        engine=engine,
-        options=Options(reference_ops=wanted.reference_ops, dtype=wanted.dtype),
-        progress=step,
-    )
-    report: Report = found.clean if wanted.selftest else found
-    tested = found if wanted.selftest else None
+    given: dict[str, Any] = {
+        "python": python,
+        "out": folder / "conformance",
+        "variants": models,
+        "engine": engine,
+        "options": Options(reference_ops=wanted.reference_ops, dtype=wanted.dtype),
+        "progress": step,
+    }
+    tested = selftests.run(**given) if wanted.selftest else None
+    report = tested.clean if tested else run_suite(**given, checkpoints=wanted.checkpoints)
     files = tuple(render.write(report, folder / "report", name=name, selftest=tested))
     return Proven(name=name, report=report, files=files, selftest=tested)
 
