@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 
 from dspatch import paths, process
-from dspatch.conformance import checkpoint, oracle, small, tolerance
+from dspatch.conformance import causes, checkpoint, oracle, small, tolerance
 from dspatch.conformance.oracle import Golden, Oracle
+from dspatch.engines.workers.vllm_worker import places as watching
 
 pytestmark = pytest.mark.e2e
 
@@ -219,6 +221,15 @@ def test_a_checkpoint_of_one_s_own_is_read_and_its_faults_are_named() -> None:
     standing = oracle.ensure()
     golden = standing.golden([small.case("deepseek-v3")])[0]
     assert ask(standing, golden, GIVEN, "short") == []
+
+
+def test_an_operation_has_one_name_for_all_who_look_at_it() -> None:
+    golden = oracle.ensure().golden([small.case("deepseek-v3")])[0]
+    with safe_open(golden.path, "np") as file:
+        kept = {name.rpartition(".")[2] for name in file.keys() if ".place." in name}  # noqa: SIM118
+    # What the router did is judged as two operations.
+    assert kept - {"router"} <= causes.knowledge().places.keys()
+    assert watching.OUTPUTS.keys() <= kept
 
 
 def test_golden_results_are_computed_once() -> None:
