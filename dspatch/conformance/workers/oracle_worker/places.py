@@ -49,10 +49,10 @@ def watched(model: Any, config: Mapping[str, Any]) -> Iterator[dict[str, Tensor]
     seen: dict[str, Tensor] = {}
     with ExitStack() as stack:
         for module, hook in _hooks(model, seen):
-            stack.callback(module.register_forward_hook(hook).remove)
+            stack.enter_context(module.register_forward_hook(hook))
         for number, layer in enumerate(model.model.layers):
             before = _before(seen, f"{number}.attention")
-            stack.callback(layer.self_attn.o_proj.register_forward_pre_hook(before).remove)
+            stack.enter_context(layer.self_attn.o_proj.register_forward_pre_hook(before))
         yield seen
     for number in range(config["num_hidden_layers"]):
         _finish(seen, f"{number}.", config)

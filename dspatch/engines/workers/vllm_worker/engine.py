@@ -81,11 +81,16 @@ def facts(llm: Any) -> dict[str, Any]:
 
 
 def _backends(llm: Any) -> set[str]:
-    names = set()
-    for module in model_of(llm).modules():
-        if hasattr(module, "get_attn_backend") and hasattr(module, "kv_cache"):
-            names.add(str(module.get_attn_backend().get_name()))
-    return names
+    return {str(one.get_attn_backend().get_name()) for one in attentions_of(model_of(llm))}
+
+
+def attentions_of(model: Any) -> list[Any]:
+    """The modules that attend over the cache."""
+    return [
+        module
+        for module in model.modules()
+        if hasattr(module, "get_attn_backend") and hasattr(module, "kv_cache")
+    ]
 
 
 def _cache(llm: Any) -> dict[str, Any]:

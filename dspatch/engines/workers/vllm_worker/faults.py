@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from .engine import caches_of
-from .observe import indexer_of, routing
-from .plant import attributes, input_changed, output_changed, overwritten, owners_of
+from .engine import attentions_of, caches_of
+from .observe import indexer_of, positions_of, routing
+from .plant import attributes, each, input_changed, output_changed, overwritten, owners_of
 
 Config = Mapping[str, Any]
 Plant = Callable[[Any, Config], AbstractContextManager[None]]
@@ -27,17 +27,12 @@ def missing_shared_expert(model: Any, config: Config) -> AbstractContextManager[
     return output_changed(model.model.layers[-1].mlp.shared_experts, lambda out: out * 0)
 
 
-@contextmanager
-def wrong_softmax_scale(model: Any, config: Config) -> Iterator[None]:
+def wrong_softmax_scale(model: Any, config: Config) -> AbstractContextManager[None]:
     """Attention without the mscale factor that YaRN puts on the softmax."""
     # Prefill and decode kernels each hold a scale of their own; a smaller query does it to both.
     yarn = config["rope_scaling"]
     gain = (0.1 * yarn["mscale_all_dim"] * math.log(yarn["factor"]) + 1.0) ** 2
-    with ExitStack() as stack:
-        for module in model.modules():
-            if hasattr(module, "get_attn_backend") and hasattr(module, "kv_cache"):
-                stack.enter_context(input_changed(module, lambda query: query / gain))
-        yield
+    return each(input_changed(one, lambda query: query / gain) for one in attentions_of(model))
 
 
 def wrong_rope_layout(model: Any, config: Config) -> AbstractContextManager[None]:
@@ -46,14 +41,10 @@ def wrong_rope_layout(model: Any, config: Config) -> AbstractContextManager[None
     return attributes(owners, "is_neox_style", lambda value: not value)
 
 
-@contextmanager
-def router_bias_ignored(model: Any, config: Config) -> Iterator[None]:
+def router_bias_ignored(model: Any, config: Config) -> AbstractContextManager[None]:
     """Experts chosen without the correction bias."""
-    with ExitStack() as stack:
-        for name, parameter in model.named_parameters():
-            if name.endswith("e_score_correction_bias"):
-                stack.enter_context(overwritten(parameter, 0.0))
-        yield
+    biases = (p for n, p in model.named_parameters() if n.endswith("e_score_correction_bias"))
+    return each(overwritten(bias, 0.0) for bias in biases)
 
 
 def qkv_a_swapped(model: Any, config: Config) -> AbstractContextManager[None]:
@@ -96,8 +87,7 @@ def indexers_of(model: Any) -> list[Any]:
     return found
 
 
-@contextmanager
-def indexer_weights_ignored(model: Any, config: Config) -> Iterator[None]:
+def indexer_weights_ignored(model: Any, config: Config) -> AbstractContextManager[None]:
     """Every indexer head with the same weight, whatever the query says."""
     import torch
 
@@ -106,10 +96,7 @@ def indexer_weights_ignored(model: Any, config: Config) -> Iterator[None]:
     def level(out: Any) -> Any:
         return torch.cat((out[..., :key], torch.ones_like(out[..., key:])), -1)
 
-    with ExitStack() as stack:
-        for indexer in indexers_of(model):
-            stack.enter_context(output_changed(indexer.wk_weights_proj, level))
-        yield
+    return each(output_changed(one.wk_weights_proj, level) for one in indexers_of(model))
 
 
 def indexer_rope_interleaved(model: Any, config: Config) -> AbstractContextManager[None]:
@@ -118,20 +105,14 @@ def indexer_rope_interleaved(model: Any, config: Config) -> AbstractContextManag
     return attributes(owners, "is_neox_style", lambda value: False)
 
 
-@contextmanager
-def choices_changed(model: Any, change: Callable[[Any, Any], None]) -> Iterator[None]:
+def choices_changed(model: Any, change: Callable[[Any, Any], None]) -> AbstractContextManager[None]:
     """Let `change` write to the chosen keys (tokens, most) of the tokens at positions (tokens,)."""
 
     def hook(indexer: Any, args: Any, output: Any) -> None:
         positions = args[2]
         change(indexer.topk_indices_buffer[: len(positions)], positions)
 
-    handles = [one.register_forward_hook(hook) for one in indexers_of(model)]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    return each(one.register_forward_hook(hook) for one in indexers_of(model))
 
 
 def choices_one_short(model: Any, config: Config) -> AbstractContextManager[None]:
@@ -153,22 +134,13 @@ def choices_not_causal(model: Any, config: Config) -> AbstractContextManager[Non
     return choices_changed(model, look_ahead)
 
 
-@contextmanager
-def indexer_cache_stale(model: Any, config: Config) -> Iterator[None]:
+def indexer_cache_stale(model: Any, config: Config) -> AbstractContextManager[None]:
     """The indexer's keys of earlier passes lost, the latents still there."""
-    with ExitStack() as stack:
-        for indexer in indexers_of(model):
-            stack.enter_context(_keys_lost(indexer))
-        yield
 
+    def hook(indexer: Any, args: Any) -> None:
+        empty_cache(indexer.k_cache)
 
-@contextmanager
-def _keys_lost(indexer: Any) -> Iterator[None]:
-    handle = indexer.register_forward_pre_hook(lambda *_: empty_cache(indexer.k_cache))
-    try:
-        yield
-    finally:
-        handle.remove()
+    return each(one.register_forward_pre_hook(hook) for one in indexers_of(model))
 
 
 @contextmanager
@@ -176,16 +148,13 @@ def cache_lost(model: Any, config: Config, when: Callable[[Any], bool]) -> Itera
     """Empty the KV cache before each forward pass whose positions (tokens,) satisfy `when`."""
 
     def hook(layer: Any, args: Any, kwargs: Any) -> None:
-        if when(kwargs["positions"] if "positions" in kwargs else args[0]):
+        if when(positions_of(args, kwargs)):
             for module in model.modules():
                 empty_cache(module)
 
     # On the first layer: vLLM's model class overrides the call that would run its own hooks.
-    handle = model.model.layers[0].register_forward_pre_hook(hook, with_kwargs=True)
-    try:
+    with model.model.layers[0].register_forward_pre_hook(hook, with_kwargs=True):
         yield
-    finally:
-        handle.remove()
 
 
 def empty_cache(layer: Any) -> None:
@@ -210,18 +179,18 @@ def batch_rows_swapped(model: Any, config: Config) -> Iterator[None]:
     mixed = [False]
 
     def look(layer: Any, args: Any, kwargs: Any) -> None:
-        positions = kwargs["positions"] if "positions" in kwargs else args[0]
+        positions = positions_of(args, kwargs)
         mixed[0] = bool((positions[1:] != positions[:-1] + 1).any())
 
     def swap(hidden: Any) -> Any:
         return hidden[[1, 0, *range(2, len(hidden))]] if mixed[0] else hidden
 
-    handle = model.model.layers[0].register_forward_pre_hook(look, with_kwargs=True)
-    try:
-        with output_changed(model.model.norm, swap):
-            yield
-    finally:
-        handle.remove()
+    first = model.model.layers[0]
+    with (
+        first.register_forward_pre_hook(look, with_kwargs=True),
+        output_changed(model.model.norm, swap),
+    ):
+        yield
 
 
 HOOKS: dict[str, Plant] = {

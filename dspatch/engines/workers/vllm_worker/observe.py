@@ -59,11 +59,13 @@ def _hooked(module: Any, recorder: Recorder, name: str) -> Iterator[None]:
         if name == "final":
             recorder.forwards.append(value.shape[0])
 
-    handle = module.register_forward_hook(hook)
-    try:
+    with module.register_forward_hook(hook):
         yield
-    finally:
-        handle.remove()
+
+
+def positions_of(args: Any, kwargs: Any) -> Any:
+    """The positions (tokens,) that a decoder layer is called with."""
+    return kwargs["positions"] if "positions" in kwargs else args[0]
 
 
 def indexer_of(layer: Any) -> Any:
@@ -79,11 +81,8 @@ def _choosing(indexer: Any, recorder: Recorder, name: str) -> Iterator[None]:
         rows = indexer.topk_indices_buffer[: args[0].shape[0], : indexer.topk_tokens]
         recorder.chosen.setdefault(name, []).append(rows.clone())
 
-    handle = indexer.register_forward_hook(hook)
-    try:
+    with indexer.register_forward_hook(hook):
         yield
-    finally:
-        handle.remove()
 
 
 def _note(recorder: Recorder, weights: Any, ids: Any) -> tuple[Any, Any]:

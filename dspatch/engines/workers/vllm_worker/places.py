@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from .observe import routing
+from .observe import positions_of, routing
 
 # Operations by the modules, below a decoder layer, that may hold them; who has none stays unobserved.
 OUTPUTS = {
@@ -133,7 +133,7 @@ def watching(model: Any, request: Mapping[str, Any]) -> Iterator[Places | None]:
     places = Places(Path(request["golden"]), request["prompts"])
     with ExitStack() as stack:
         for handle in _hooked(model, places, request["config"]):
-            stack.callback(handle.remove)
+            stack.enter_context(handle)
         stack.enter_context(routing(model, _router(places, request["config"])))
         yield places
 
@@ -192,7 +192,7 @@ def _entered(places: Places, number: int) -> Callable[..., None]:
     def hook(module: Any, args: Any, kwargs: Any) -> None:
         places.layer = number
         if number == 0:
-            places.begin(kwargs["positions"] if "positions" in kwargs else args[0])
+            places.begin(positions_of(args, kwargs))
 
     return hook
 

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
+
+
+@contextmanager
+def each(changes: Iterable[AbstractContextManager[Any]]) -> Iterator[None]:
+    """Several changes at once; a hook's handle is one that takes the hook off again."""
+    with ExitStack() as stack:
+        for change in changes:
+            stack.enter_context(change)
+        yield
 
 
 @contextmanager
@@ -42,11 +51,8 @@ def output_changed(module: Any, change: Callable[[Any], Any]) -> Iterator[None]:
             return (change(output[0]), *output[1:])
         return change(output)
 
-    handle = module.register_forward_hook(hook)
-    try:
+    with module.register_forward_hook(hook):
         yield
-    finally:
-        handle.remove()
 
 
 @contextmanager
@@ -59,11 +65,8 @@ def input_changed(module: Any, change: Callable[[Any], Any]) -> Iterator[None]:
         first = next(iter(kwargs))
         return args, {**kwargs, first: change(kwargs[first])}
 
-    handle = module.register_forward_pre_hook(hook, with_kwargs=True)
-    try:
+    with module.register_forward_pre_hook(hook, with_kwargs=True):
         yield
-    finally:
-        handle.remove()
 
 
 def owners_of(model: Any, name: str) -> list[Any]:
