@@ -61,10 +61,7 @@ def check(
     decoder = make(decode, kernel, heads=heads, q_len=q_len, page=page, dtype=kind)
     want = cases.truth(decode.reference, one)
     for _ in range(2):
-        decoder.plan(one.lengths, one.table, max(lengths))
-        out, lse = one.result()
-        decoder(one.q, one.cache, one.table, one.lengths, cases.SCALE, out, lse)
-        assert cases.faults(out, lse, *want) == []
+        assert cases.faults(*one.decoded(decoder, max(lengths)), *want) == []
 
 
 def make(decode: Any, kernel: str, *, max_batch: int = 600, **shape: Any) -> Any:
@@ -167,9 +164,7 @@ def test_a_length_beyond_the_table_is_refused_or_spoils_that_request_alone(
     with pytest.raises(ValueError, match=r"129 tokens, but the block table holds 128"):
         decoder.plan(one.lengths, one.table, 129)
     one.lengths[1] = 129
-    out, lse = one.result()
-    decoder.plan(one.lengths, one.table)
-    decoder(one.q, one.cache, one.table, one.lengths, cases.SCALE, out, lse)
+    out, lse = one.decoded(decoder)
     assert out[1].isnan().all()
     assert lse[1].isnan().all()
     one.lengths[1] = 0
@@ -191,10 +186,7 @@ def test_offsets_past_32_bits(decode: Any, kernel: str) -> None:
     cache[far:] = one.cache
     moved = cases.Step(q=one.q, cache=cache, table=one.table + far, lengths=one.lengths)
     decoder = make(decode, kernel, heads=16, q_len=1, page=64, dtype=torch.bfloat16)
-    decoder.plan(moved.lengths, moved.table)
-    out, lse = moved.result()
-    decoder(moved.q, moved.cache, moved.table, moved.lengths, cases.SCALE, out, lse)
-    assert cases.faults(out, lse, *cases.truth(decode.reference, one)) == []
+    assert cases.faults(*moved.decoded(decoder), *cases.truth(decode.reference, one)) == []
 
 
 PLANTED = {

@@ -31,6 +31,13 @@ class Step:
         out = torch.full((*shape, latent), torch.nan, dtype=self.q.dtype, device=self.q.device)
         return out, torch.full(shape, torch.nan, dtype=torch.float32, device=self.q.device)
 
+    def decoded(self, decoder: Any, longest: int = 0) -> tuple[Any, Any]:
+        """Output and log-sum-exp of a decoder that planned it; `longest` where the host knows it."""
+        out, lse = self.result(decoder.shape.latent)
+        decoder.plan(self.lengths, self.table, longest)
+        decoder(self.q, self.cache, self.table, self.lengths, SCALE, out, lse)
+        return out, lse
+
 
 def step(
     lengths: Sequence[int],

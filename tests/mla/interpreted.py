@@ -33,10 +33,9 @@ def decode(lengths: Sequence[int], heads: int, q_len: int, page: int) -> None:
     one = cases.step(lengths, **made, **dims)
     decoder = ours.Decoder(ours.Shape(**made, **dims), "cpu", 8, card=ours.Card(**CARD))
     assert decoder.choice.kernel == "portable"
-    out, lse = one.result(LATENT)
-    decoder.plan(one.lengths, one.table)
-    decoder(one.q, one.cache, one.table, one.lengths, cases.SCALE, out, lse)
-    assert (found := cases.faults(out, lse, *cases.truth(ours.reference, one, LATENT))) == [], found
+    assert (
+        found := cases.faults(*one.decoded(decoder), *cases.truth(ours.reference, one, LATENT))
+    ) == [], found
 
 
 def heads() -> None:
@@ -68,9 +67,7 @@ def beyond() -> None:
     decoder = ours.Decoder(shape, "cpu", 8, card=ours.Card(**CARD))
     _refused("33 tokens, but the block table holds 32", decoder.plan, one.lengths, one.table, 33)
     one.lengths[1] = 33
-    out, lse = one.result(LATENT)
-    decoder.plan(one.lengths, one.table)
-    decoder(one.q, one.cache, one.table, one.lengths, cases.SCALE, out, lse)
+    out, lse = one.decoded(decoder)
     assert out[1].isnan().all()
     assert lse[1].isnan().all()
     assert torch.isfinite(out[[0, 2]]).all()
