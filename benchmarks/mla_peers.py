@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-VERSION = "0.25.1"
 WHEEL = "vllm-0.25.1-cp38-abi3-manylinux_2_28_x86_64.whl"
 WHEEL_SHA256 = "16fc7a28df1576eb6f7ca0455026551b8f9adb674c19c66059359ef3e964bd1e"
 _TRITON = "vllm/v1/attention/ops/triton_decode_attention.py"
@@ -35,24 +34,16 @@ Call = Callable[[], tuple[Any, Any]]
 def fetch(folder: Path, wheel: Path | None = None) -> None:
     """The peers' files into a folder, from a wheel on this disk or downloaded by its hash."""
     folder.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(wheel or _download(folder)) as archive:
+    if wheel is None:
+        from dspatch import index  # here, as the rest runs where dspatch is not
+
+        wheel = index.download("vllm", WHEEL, WHEEL_SHA256)
+    with zipfile.ZipFile(wheel) as archive:
         for member, sha256 in MEMBERS.items():
             data = archive.read(member)
             if hashlib.sha256(data).hexdigest() != sha256:
                 raise SystemExit(f"{member} of {WHEEL} is not the file that was measured against")
             (folder / Path(member).name).write_bytes(data)
-
-
-def _download(folder: Path) -> Path:
-    """vLLM's wheel, by way of pip, held to its hash."""
-    import subprocess
-
-    requirement = folder / "peers.txt"
-    requirement.write_text(f"vllm=={VERSION} --hash=sha256:{WHEEL_SHA256}\n")
-    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
-    tags = ["--platform", "manylinux_2_28_x86_64", "--python-version", "3.12"]
-    subprocess.run([*pip, *tags, "--require-hashes", "-r", requirement, "-d", folder], check=True)
-    return folder / WHEEL
 
 
 class Peers:
