@@ -11,7 +11,7 @@ from click.core import ParameterSource
 if TYPE_CHECKING:
     from dspatch.console import Console
     from dspatch.stages.prove_any import Subject
-    from dspatch.stages.prove_api import Checked
+    from dspatch.stages.proving import Proven
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -88,7 +88,7 @@ def _refuse(names: Sequence[str], why: str) -> None:
 
 def check(
     words: Mapping[str, Any], given: dict[str, Any], subject: Subject | None, console: Console
-) -> Checked:
+) -> Proven:
     """Check the server that the words mean: at an address, of a subject, or of a job."""
     from dspatch.commands.words import job_to_prove
     from dspatch.stages import prove_api

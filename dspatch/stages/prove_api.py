@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dspatch import engines, paths, receipt
 from dspatch.console import Console
@@ -17,11 +17,14 @@ from dspatch.errors import ConformanceError, EngineError, ServerError
 from dspatch.job import Job, locked, prepare_work
 from dspatch.stages import prove, prove_any, proving
 from dspatch.stages.prove_any import Subject
+from dspatch.stages.proving import Proven
 
 if TYPE_CHECKING:
     from dspatch.conformance import CheckResult, Report
     from dspatch.conformance.api.server import Server
+    from dspatch.engines.serving import Service
 
+Serves = Callable[..., "Service"]
 Seconds = dict[str, float]
 
 OWN_MARGIN = 1e-3  # nats: float32, as greedy.forced allows
@@ -42,15 +45,6 @@ class Limits:
     client: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checked:
-    """What was found about the server that `name` says, and the files that say so."""
-
-    name: str
-    report: Report
-    files: tuple[Path, ...]
-
-
 def at_url(
     url: str,
     console: Console,
@@ -58,7 +52,7 @@ def at_url(
     *,
     model: str | None = None,
     key_env: str | None = None,
-) -> Checked:
+) -> Proven:
     """Check the server at an address, wherever it is; the report goes into the folder of the jobs.
 
     Raises `ServerError` and `NotServedError` when there is nothing to check.
@@ -78,7 +72,7 @@ def at_url(
     return _written(wire.base, report, paths.work() / "conformance" / _folder(wire.base))
 
 
-def of_job(job: Job, variants: Sequence[str], console: Console, limits: Limits) -> Checked:
+def of_job(job: Job, variants: Sequence[str], console: Console, limits: Limits) -> Proven:
     """The server of a job's wheel, with the first small model that stands for its variants.
 
     Raises `NoJobError` before build-wheel, `NoGpuError` for a CUDA wheel without a GPU.
@@ -87,36 +81,36 @@ def of_job(job: Job, variants: Sequence[str], console: Console, limits: Limits) 
 
     wheel = job.dist / receipt.require(job, "build-wheel")["wheel"]["path"]
     prove.need_machine(job)
+    service = _service(job.id.engine)
     model = proving.models_for(variants or receipt.require(job, "apply")["variants"])[0]
     with job.locked(), console.working("conformance") as step:
         python = for_wheel(job.id.engine, wheel, step).python
-        return _own(str(job.id), python, job.id.engine, model, job.folder, console, limits, step)
+        return _own(str(job.id), python, service, model, job.folder, console, limits, step)
 
 
 def of_subject(
     subject: Subject, variants: Sequence[str], console: Console, limits: Limits
-) -> Checked:
+) -> Proven:
     """The server of an engine that no job built. Raises `NoGpuError` where it needs a GPU."""
     model = proving.models_for(variants or [DEFAULT])[0]
     prove_any.need_machine(subject)
+    service = _service(subject.engine)
     prepare_work()
     with locked(subject.folder, subject.name), console.working("conformance") as step:
         python = subject.python(step)
-        return _own(
-            subject.name, python, subject.engine, model, subject.folder, console, limits, step
-        )
+        return _own(subject.name, python, service, model, subject.folder, console, limits, step)
 
 
 def _own(
     name: str,
     python: Path,
-    engine: str,
+    service: Serves,
     model: str,
     folder: Path,
     console: Console,
     limits: Limits,
     step: engines.Progress,
-) -> Checked:
+) -> Proven:
     """Start the engine's server on loopback with a small model; check it, and stop it."""
     from dspatch.conformance import Report
     from dspatch.conformance.api import contact, parsers, run
@@ -125,7 +119,7 @@ def _own(
     seconds: Seconds = {}
     begun = time.monotonic()
     with (
-        _running(python, engine, model, folder, limits, step) as (url, checkpoint),
+        _running(python, service, model, folder, limits, step) as (url, checkpoint),
         closing(Wire(base=url, limit=limits.requests, timeout=limits.timeout)) as wire,
     ):
         seconds["start"] = round(time.monotonic() - begun, 1)
@@ -135,6 +129,18 @@ def _own(
         results += tuple(parsers.check(python, checkpoint, SERVED_AS, step))
     report = Report(results=results, facts={**run.facts(server), "seconds": seconds})
     return _written(name, report, folder / "api")
+
+
+def _service(engine: str) -> Serves:
+    """What says how the engine's server is started; asked before an environment is made for it."""
+    service: Serves | None = getattr(engines.get(engine), "service", None)
+    if service is None:
+        raise EngineError(
+            f"the module of {engine} says nothing of a server.",
+            why="it has no function `service`",
+            next="start the server yourself and give its address: --url",
+        )
+    return service
 
 
 @contextmanager
@@ -148,26 +154,19 @@ def _clock(seconds: Seconds, name: str) -> Iterator[None]:
 
 @contextmanager
 def _running(
-    python: Path, engine: str, model: str, folder: Path, limits: Limits, step: engines.Progress
+    python: Path, service: Serves, model: str, folder: Path, limits: Limits, step: engines.Progress
 ) -> Iterator[tuple[str, Path]]:
     from dspatch.conformance import oracle
     from dspatch.conformance.api import script
     from dspatch.engines import serving
 
-    chosen: Any = engines.get(engine)
-    if not hasattr(chosen, "service"):
-        raise EngineError(
-            f"the module of {engine} says nothing of a server.",
-            why="it has no function `service`",
-            next="start the server yourself and give its address: --url",
-        )
     words = script.words()
     parsers = engines.Parsers(tools=words["tool-parser"], reasoning=words["reasoning-parser"])
     made = script.make(oracle.ensure(step), model)
     port = serving.free_port()
-    service = chosen.service(python, made.path, name=SERVED_AS, port=port, parsers=parsers)
+    starts = service(python, made.path, name=SERVED_AS, port=port, parsers=parsers)
     log = folder / "api" / "server.log"
-    with serving.started(service, port, log, timeout=limits.start, progress=step) as url:
+    with serving.started(starts, port, log, timeout=limits.start, progress=step) as url:
         yield url, made.path
 
 
@@ -206,14 +205,14 @@ def _folder(base: str) -> str:
     return "api-" + re.sub(r"[^\w.-]+", "-", base.partition("://")[2])
 
 
-def _written(name: str, report: Report, folder: Path) -> Checked:
+def _written(name: str, report: Report, folder: Path) -> Proven:
     from dspatch.conformance import render
 
     prepare_work()
-    return Checked(name=name, report=report, files=tuple(render.write(report, folder, name=name)))
+    return Proven(name=name, report=report, files=tuple(render.write(report, folder, name=name)))
 
 
-def check(done: Checked) -> None:
+def check(done: Proven) -> None:
     """Raise `ConformanceError` when a check failed, or nothing was shown."""
     failures = done.report.failures()
     if failures or not done.report.ok:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dspatch.console import Console
-from dspatch.stages.prove_api import Checked, check
+from dspatch.stages.prove_api import check
+from dspatch.stages.proving import Proven
 from dspatch.stages.show import relative
 
 HEADERS = ("CHECK", "VERDICT", "WHAT WAS SEEN")
 
 
-def checked(done: Checked, console: Console) -> None:
+def checked(done: Proven, console: Console) -> None:
     """The checks, the counts and the files; then the error that a failed one amounts to."""
     console.table(HEADERS, [(one.check, one.status, one.note) for one in done.report.results])
     console.say(f"conformance: {done.report.summary}")

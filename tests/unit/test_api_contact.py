@@ -15,8 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dspatch import engines
 from dspatch.cli import main
 from dspatch.conformance.api import sse
+from dspatch.console import Console
+from dspatch.errors import EngineError
+from dspatch.stages import prove_api
+from dspatch.stages.prove_any import Subject
 from tests.unit.apikit import NAME, Quiet, serving
 
 TLS = Path(__file__).parents[1] / "data" / "tls" / "localhost.pem"
@@ -185,6 +190,18 @@ def test_words_that_do_not_go_together(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ran(capsys, *words)[0] == 2
+
+
+def test_an_engine_without_a_server_is_told_before_an_environment_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def python(step: engines.Progress) -> Path:
+        raise AssertionError("an environment was asked for")
+
+    monkeypatch.setattr(engines, "get", lambda name: object())
+    subject = Subject(engine="vllm", version="1", target="", where="", key="", python=python)
+    with pytest.raises(EngineError, match="says nothing of a server"):
+        prove_api.of_subject(subject, [], Console(as_json=True), prove_api.Limits())
 
 
 @given(st.lists(st.dictionaries(st.text(), st.text() | st.integers(), max_size=3), max_size=5))
