@@ -8,15 +8,15 @@ from typing import Any
 from dspatch.conformance.api.server import Server
 from dspatch.conformance.api.verdict import ApiResult, Verdict, not_shown, row
 from dspatch.conformance.report import Status
+from dspatch.conformance.workers.client_worker import OFFICIAL
 from dspatch.engines import Progress, environment, worker
 from dspatch.errors import ConformanceError, DspatchError, EngineEnvironmentError
 from dspatch.paths import PACKAGE
 from dspatch.tomlfile import load
 
 WORKER = PACKAGE / "conformance" / "workers" / "client_worker"
-NAMES = ("client.answers", "client.tools", "client.types", "client.errors", "schema.drawn")
+NAMES = (*(f"client.{name}" for name in OFFICIAL), "schema.drawn")
 TIMEOUT = 600.0
-OWN_REQUESTS = 11  # of the official client; the worker holds itself to them
 
 
 def settings() -> Mapping[str, Any]:
@@ -27,7 +27,7 @@ def settings() -> Mapping[str, Any]:
 def planned() -> int:
     """The most requests that these send: the client's own, and those drawn for each operation."""
     chosen = settings()
-    return OWN_REQUESTS + len(chosen["operations"]) * int(chosen["examples"]) + 1
+    return sum(OFFICIAL.values()) + len(chosen["operations"]) * int(chosen["examples"]) + 1
 
 
 def check(server: Server, progress: Progress) -> list[ApiResult]:

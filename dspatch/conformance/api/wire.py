@@ -60,7 +60,7 @@ class Wire:
 
     def get(self, path: str) -> Answer:
         """GET a path."""
-        return self._send("GET", path, None, {}, None)
+        return self._send("GET", path, None, {})
 
     def post(self, path: str, body: Mapping[str, Any] | bytes, *, leave_after: int = 0) -> Answer:
         """POST a JSON object, or raw bytes as they are; leave a stream after so many of its events."""
@@ -79,7 +79,7 @@ class Wire:
         path: str,
         body: bytes | None,
         headers: Mapping[str, str],
-        leave_after: int | None,
+        leave_after: int = 0,
     ) -> Answer:
         import httpx2
 
@@ -89,7 +89,7 @@ class Wire:
             with self._connection().stream(
                 method, self.base + path, content=body, headers={**headers, **known}
             ) as response:
-                return _read(response, leave_after or 0)
+                return _read(response, leave_after)
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             raise GoneError(f"{type(error).__name__}: {error}".rstrip(": ")) from error
 

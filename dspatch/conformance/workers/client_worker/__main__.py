@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-OFFICIAL = {"answers": 3, "tools": 2, "types": 3, "errors": 3}  # requests each
+from . import OFFICIAL
 
 
 def main(request: Path) -> None:
