@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -62,8 +62,8 @@ READ = [place for place in ROWS if place not in INSTALLED]
 def test_a_proven_pin_shows_what_its_findings_say(engine: str, rev: str, tmp_path: Path) -> None:
     at_hand_or_skip(rev)
     ids = [finding.id for finding, _ in ROWS[engine, rev]]
-    sources = [slot_mapping(rev, patched, tmp_path) for patched in (False, True)]
     with ThreadPoolExecutor() as pool:
+        sources = slot_mappings(rev, tmp_path)
         stock, patched = pool.map(seen_installed, wheels(rev), sources, [ids, ids])
     for finding, one in ROWS[engine, rev]:
         assert one.stock in stock[finding.id], finding.id
@@ -84,15 +84,16 @@ def seen_installed(wheel: Path, slots: Path, ids: Iterable[str]) -> dict[str, st
     return json.loads(process.run(command, env=vllm.environment(Options())).stdout)
 
 
-def slot_mapping(rev: str, patched: bool, folder: Path) -> Path:
-    """The CPU's replacement functions in the pinned source, which the base wheel has repaired."""
+def slot_mappings(rev: str, folder: Path) -> Iterator[Path]:
+    """The CPU's replacement functions in the pinned source, which the base wheel has repaired, and patched."""
     tree = apply.compute(Request(engine="vllm", rev=rev), Console(as_json=True))[1]
     repo = tree.checkout.repo
-    blob = repo.resolve(f"{tree.commit if patched else tree.checkout.commit}:{SLOTS}")
-    assert blob is not None
-    path = folder / f"slots_{patched}.py"
-    path.write_bytes(repo.blob(blob))
-    return path
+    for name, commit in (("stock", tree.checkout.commit), ("patched", tree.commit)):
+        blob = repo.resolve(f"{commit}:{SLOTS}")
+        assert blob is not None
+        path = folder / f"slots_{name}.py"
+        path.write_bytes(repo.blob(blob))
+        yield path
 
 
 def test_releases_that_are_only_read_show_what_their_findings_say(tmp_path: Path) -> None:
