@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from dspatch.audit import recorded
@@ -15,6 +15,8 @@ from dspatch.serve.doctor.checks import CHECKS, Answer
 from dspatch.serve.doctor.facts import Facts
 from dspatch.serve.doctor.reading import Match, Reading
 
+# Checks that mean something without a line: a missing nvcc or a small /dev/shm is no failure yet.
+ALONE = ("torch", "driver")
 _LEVELS: tuple[Certainty, ...] = get_args(Certainty)
 
 
@@ -42,9 +44,13 @@ class Diagnosis:
     state: str = ""
     first_good: str | None = None
     machine: str = ""
-    groups: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
     unfit: str = ""
+
+    @property
+    def groups(self) -> Mapping[str, str]:
+        """What the line states."""
+        return self.match.hit.groups if self.match else {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +69,10 @@ def of_log(reading: Reading, stated: Stated) -> tuple[tuple[Diagnosis, ...], tup
     def record(engine: str) -> Recorded:
         return ranges.setdefault(engine, recorded.load(engine))
 
-    kept: list[Diagnosis] = []
-    dropped: list[Dropped] = []
-    for match in reading.matches:
-        judged = _judged(match, stated, record)
-        (kept if isinstance(judged, Diagnosis) else dropped).append(judged)  # type: ignore[arg-type]
-    return tuple(_ranked(_preferred(kept))), tuple(dropped)
+    judged = [_judged(match, stated, record) for match in reading.matches]
+    kept = [each for each in judged if isinstance(each, Diagnosis)]
+    dropped = tuple(each for each in judged if isinstance(each, Dropped))
+    return tuple(_ranked(_preferred(kept))), dropped
 
 
 def _judged(match: Match, stated: Stated, record: Callable[[str], Recorded]) -> Diagnosis | Dropped:
@@ -84,7 +88,6 @@ def _judged(match: Match, stated: Stated, record: Callable[[str], Recorded]) -> 
         certainty="certain" if answer.holds else signature.certainty,
         match=match,
         machine=answer.text,
-        groups=match.hit.groups,
     )
     return _of_finding(found, match, stated, record) if cause.finding else found
 
@@ -154,7 +157,3 @@ def of_machine(causes: Iterable[Cause], facts: Facts) -> tuple[Diagnosis, ...]:
         if answer.holds:
             found.append(Diagnosis(cause=cause, certainty="certain", machine=answer.text))
     return tuple(found)
-
-
-# Checks that mean something without a line: a missing nvcc or a small /dev/shm is no failure yet.
-ALONE = ("torch", "driver")
