@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from dspatch.audit import linear
 from dspatch.serve.doctor import lines
-from dspatch.serve.doctor.lines import Block, Log
+from dspatch.serve.doctor.lines import Block
 
 ENOUGH = 20  # matches of a signature; after these its letters are looked for no more
 BEFORE = 16384  # bytes before a line in which `near` must match
@@ -52,12 +52,6 @@ class Scan(Generic[Key]):
     hits: list[Hit[Key]] = field(default_factory=list)
     _found: dict[int, int] = field(default_factory=dict)
     _tail: bytes = b""
-
-    def read(self, log: Log, progress: Callable[[int], None] = lambda done: None) -> None:
-        """Read a log to its end; raises `LogError`, `EmptyLogError`."""
-        for block in log.blocks():
-            self.block(block)
-            progress(log.size)
 
     def block(self, block: Block) -> None:
         """Search one block of whole lines."""
