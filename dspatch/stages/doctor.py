@@ -87,8 +87,8 @@ def run(asked: Asked, console: Console) -> Examined:
     version = _version(asked, said, env.version if env else None, notes)
     user = _user(said, checkpoint)
     everyone = tuple(Model(variant=each) for each in variants.table().values())
-    asking = replace(user, models=user.models or everyone)
-    stated = Stated(engine=engine, version=version, user=asking, facts=here)
+    models = user.models or everyone
+    stated = Stated(engine=engine, version=version, user=replace(user, models=models), facts=here)
     found, dropped = diagnose.of_log(read, stated) if read else ((), ())
     if read is None:
         found = diagnose.of_machine(known, here)
@@ -105,7 +105,7 @@ def run(asked: Asked, console: Console) -> Examined:
     )
     with console.working("looking for what helps"):
         return replace(
-            done, causes=tuple(_with_fixes(done, asked, user, notes)), notes=tuple(notes)
+            done, causes=tuple(_with_fixes(done, asked, models, notes)), notes=tuple(notes)
         )
 
 
@@ -158,7 +158,9 @@ def _variant(said: Recognised) -> Variant | None:
         return None
 
 
-def _with_fixes(done: Examined, asked: Asked, user: User, notes: list[str]) -> Iterable[Diagnosis]:
+def _with_fixes(
+    done: Examined, asked: Asked, models: Sequence[Model], notes: list[str]
+) -> Iterable[Diagnosis]:
     """The diagnoses, those that a patch of dspatch fixes with the command that brings it."""
     wanted = {each.cause.finding.fix for each in done.causes if each.cause.finding}
     names = frozenset(name for name in wanted if name)
@@ -170,11 +172,11 @@ def _with_fixes(done: Examined, asked: Asked, user: User, notes: list[str]) -> I
         env=asked.env,
         wanted=done.models,
     )
-    models = [model.variant for model in user.models] or list(variants.table().values())
+    served = [model.variant for model in models]
     try:
         with opened(place, Traffic(), notes) as source:
             fixes = Fixes(
-                series.layered(done.engine), source, models, place.words(source, None), names
+                series.layered(done.engine), source, served, place.words(source, None), names
             )
             return [_fixed(each, fixes, done) for each in done.causes]
     except DspatchError as error:
