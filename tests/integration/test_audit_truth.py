@@ -180,7 +180,7 @@ def ran(rev: str, name: str, layer: Path, patch: pytest.MonkeyPatch) -> Iterator
         yield found
 
 
-@pytest.mark.parametrize(("rev", "name"), SITUATIONS, ids=" ".join)
+@pytest.mark.parametrize(("rev", "name"), SITUATIONS, ids=str)
 def test_each_finding_of_each_model_is_what_running_showed(
     rev: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
