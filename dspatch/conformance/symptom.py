@@ -10,7 +10,7 @@ from typing import Any, Literal
 from dspatch.conformance import tolerance
 from dspatch.conformance.causes import knowledge
 from dspatch.conformance.checks.seen import Seen
-from dspatch.conformance.checks.weights import ignored
+from dspatch.conformance.checks.weights import lost
 
 Kind = Literal["load", "weights", "run"]
 RUNS = ("alone", "again", "together")
@@ -70,10 +70,10 @@ def _stopped(error: str) -> Symptom:
 
 
 def _weights(seen: Seen) -> Symptom | None:
-    weights = seen.measures.get("weights", {})
-    missing = [name for name in weights.get("missing", ()) if not ignored(name, seen.config)]
-    lost = {"no parameter took": missing, "no weight reached": weights.get("unfilled", ())}
-    told = {**lost, "not what the checkpoint has:": weights.get("differing", ())}
+    weights = seen.measures.get("weights")
+    if not weights:
+        return None
+    told = {**lost(weights, seen.config), "not what the checkpoint has:": weights["differing"]}
     wrong = [(_order(*_of_tensor(name)), name, what) for what in told for name in told[what]]
     if not wrong:
         return None

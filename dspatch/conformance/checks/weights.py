@@ -17,17 +17,18 @@ def coverage(seen: Seen) -> Verdict:
     weights = seen.measures["weights"]
     if not weights["compared"]:
         return unseen("no parameter could be read back")
-    lost = [name for name in weights["missing"] if not ignored(name, seen.config)]
-    problems = {
-        "no parameter took": lost,
-        "no weight reached": weights["unfilled"],
-        "not in the checkpoint": weights["extra"],
-    }
+    problems = {**lost(weights, seen.config), "not in the checkpoint": weights["extra"]}
     note = "; ".join(f"{what} {_some(names)}" for what, names in problems.items() if names)
     return Verdict(
         measured=sum(len(names) for names in problems.values()),
         note=note or f"{weights['compared']} tensors",
     )
+
+
+def lost(weights: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Sequence[str]]:
+    """Weights of the checkpoint, and parameters of the engine, that the load left out, by what befell them."""
+    missing = [name for name in weights["missing"] if not ignored(name, config)]
+    return {"no parameter took": missing, "no weight reached": weights["unfilled"]}
 
 
 def values(seen: Seen) -> Verdict:
