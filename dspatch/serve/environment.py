@@ -9,6 +9,7 @@ from typing import Literal
 
 from dspatch import astfind, syntax
 from dspatch.audit.source import Source
+from dspatch.carry.uses.expressions import last_of
 from dspatch.serve.engines import Facts, ahead, fitting
 
 TABLE = "environment_variables"
@@ -95,10 +96,10 @@ def _variables(tree: ast.Module) -> Iterator[Variable]:
 
 def _listed(name: str, line: int, value: ast.expr) -> Variable:
     found = Variable(name=name, place=str(line))
-    if isinstance(value, ast.Call) and _name(value.func) == "env_with_choices":
+    if isinstance(value, ast.Call) and last_of(value.func) == "env_with_choices":
         return _chosen(found, value)
     numbers = (each for each in ast.walk(value) if isinstance(each, ast.Call))
-    if any(_name(each.func) == "int" and each.args and _asks(each.args[0]) for each in numbers):
+    if any(last_of(each.func) == "int" and each.args and _asks(each.args[0]) for each in numbers):
         return replace(found, type="int")
     return found
 
@@ -130,7 +131,7 @@ def _read_by(node: ast.AST) -> Iterator[str]:
 
 def _reads(function: ast.expr) -> bool:
     """Whether a function takes the name of a variable first: Python's own, or an engine's helper."""
-    name = _name(function)
+    name = last_of(function)
     if name in ("get", "pop", "setdefault"):
         return isinstance(function, ast.Attribute) and _is_environ(function.value)
     return name in ("getenv", "get_bool_env") or name.startswith(("env_", "_env_", "get_env"))
@@ -143,8 +144,4 @@ def _text(nodes: Iterable[ast.expr]) -> Iterator[str]:
 
 
 def _is_environ(node: ast.expr) -> bool:
-    return _name(node) == "environ"
-
-
-def _name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return last_of(node) == "environ"

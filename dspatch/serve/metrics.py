@@ -11,6 +11,7 @@ from typing import Literal
 
 from dspatch import syntax
 from dspatch.audit.source import Source
+from dspatch.carry.uses.expressions import last_of
 from dspatch.serve.engines import Facts, ahead, fitting
 
 Kind = Literal["gauge", "counter", "histogram", "summary", "info", ""]
@@ -184,7 +185,7 @@ def _given_names(scopes: Iterable[ast.AST]) -> dict[str, Kind]:
     for node in (each for scope in scopes for each in ast.walk(scope)):
         if isinstance(node, ast.Call) and (kind := _kind_of(node.func)):
             given = [*node.args[:1], *(w.value for w in node.keywords if w.arg == "name")]
-            found |= {_last(each): kind for each in given if _last(each)}
+            found |= {last_of(each): kind for each in given if last_of(each)}
     return found
 
 
@@ -199,18 +200,14 @@ def _named_kinds(trees: Iterable[ast.Module]) -> Mapping[str, Kind]:
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
                 kind = _kind_of(value.func) if isinstance(value, ast.Call) else ""
-                if key is not None and kind and _last(key):
-                    found[_last(key)] = kind
+                if key is not None and kind and last_of(key):
+                    found[last_of(key)] = kind
     return {name: kind for name, kind in found.items() if name.isupper()}
 
 
 def _kind_of(function: ast.expr) -> Kind:
-    name = _last(function).lower()
+    name = last_of(function).lower()
     return next((kind for kind in _KINDS if kind in name and "register" not in name), "")
-
-
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _asks_hidden(node: ast.AST) -> bool:

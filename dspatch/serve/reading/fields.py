@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dspatch.carry.uses.values import decorator_name
 from dspatch.serve.reading.values import (
     ClassRef,
     External,
@@ -58,7 +59,7 @@ class Fields:
     def is_dataclass(self, of: Value) -> bool:
         """Whether a class is decorated as one with fields."""
         return isinstance(of, ClassRef) and any(
-            _last_name(each) in _DECORATORS for each in of.node.decorator_list
+            decorator_name(each) in _DECORATORS for each in of.node.decorator_list
         )
 
     def _is_class_variable(self, of: Field) -> bool:
@@ -142,11 +143,6 @@ def _text(node: ast.stmt | None) -> str:
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return str(node.value.value)
     return ""
-
-
-def _last_name(node: ast.expr) -> str:
-    of = node.func if isinstance(node, ast.Call) else node
-    return of.attr if isinstance(of, ast.Attribute) else getattr(of, "id", "")
 
 
 def _origin(value: Value) -> str:
