@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -104,3 +104,30 @@ def sources(command: Command) -> Command:
     for option in reversed((source, repo, base)):
         command = option(command)
     return command
+
+
+def place(command: Command) -> Command:
+    """--engine, --rev, --repo, --env: where the engine's source is that is asked."""
+    for option in reversed((
+        engine,
+        click.option(
+            "--rev", metavar="REV", shell_complete=complete_rev,
+            help="A release, pinned or not; with --repo any commit, tag or branch.",
+        ),
+        click.option("--repo", metavar="URL|PATH", help="A fork or a clone; without --rev, a work tree."),
+        click.option("--env", metavar="PYTHON", help="What this Python, or virtual environment, has."),
+    )):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def check_place(given: Mapping[str, Any]) -> None:
+    """Raise for a place that is two at once."""
+    if given["env"] is not None and (given["rev"] or given["repo"]):
+        raise click.UsageError("--env names an installation; leave --rev and --repo out")
+
+
+def check_no_place(given: Mapping[str, Any]) -> None:
+    """Raise for a place where all releases are meant."""
+    if any(given[name] for name in ("rev", "repo", "env")):
+        raise click.UsageError("all releases are read; leave --rev, --repo and --env out")

@@ -22,17 +22,11 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command()
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
-@options.engine
-@click.option(
-    "--rev", metavar="REV", shell_complete=options.complete_rev,
-    help="A release, pinned or not; with --repo any commit, tag or branch.",
-)  # fmt: skip
-@click.option("--repo", metavar="URL|PATH", help="A fork or a clone; without --rev, a work tree.")
+@options.place
 @click.option(
     "--base", metavar="REV",
     help="With --repo: the pinned release whose compiled members it shares, for printed commands.",
 )  # fmt: skip
-@click.option("--env", metavar="PYTHON", help="What this Python, or virtual environment, has.")
 @click.option("--model", metavar="FOLDER", help="The model of a checkpoint: config.json and index.")
 @options.variant
 @click.option(
@@ -99,8 +93,7 @@ def _one(
     from dspatch.stages import audit as stage
     from dspatch.stages import show_audit as show
 
-    if given["env"] is not None and (given["rev"] or given["repo"]):
-        raise click.UsageError("--env names an installation; leave --rev and --repo out")
+    options.check_place(given)
     if given["only"]:
         raise click.UsageError("--finding goes with --all-releases; --explain ID tells one finding")
     if strict and fail_on is None:
@@ -122,8 +115,7 @@ def _history(console: Console, **given: Any) -> None:
     from dspatch.stages import audit_history as stage
     from dspatch.stages import show_history as show
 
-    if any(given[name] for name in ("rev", "repo", "env")):
-        raise click.UsageError("all releases are audited; leave --rev, --repo and --env out")
+    options.check_no_place(given)
     alone = [name for name in ("fail_on", "strict", "details", "sarif") if given[name]]
     if alone:
         option = alone[0].replace("_", "-")

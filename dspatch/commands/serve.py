@@ -17,24 +17,9 @@ if TYPE_CHECKING:
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def _sources(command: Any) -> Any:
-    """--engine, --rev, --repo, --env: the source that is asked."""
-    for option in (
-        click.option("--env", metavar="PYTHON", help="What this Python, or virtual environment, has."),
-        click.option("--repo", metavar="URL|PATH", help="A fork or a clone; without --rev, a work tree."),
-        click.option(
-            "--rev", metavar="REV", shell_complete=options.complete_rev,
-            help="A release, pinned or not; with --repo any commit, tag or branch.",
-        ),
-        options.engine,
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
 @serve.command()
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND...")
-@_sources
+@options.place
 @click.option("--write-ranges", is_flag=True, help="Record which releases have each name.")
 @click.option("--check-ranges", is_flag=True, help="Fail when the record does not hold.")
 @options.as_json
@@ -55,6 +40,9 @@ def flags(
     """
     console = Console(as_json=as_json)
     if write_ranges or check_ranges:
+        options.check_no_place(given)
+        if command:
+            raise click.UsageError("all releases are read; leave the command out")
         _ranges(given["engine"] or "vllm", console, write=write_ranges)
         return
     if not command:
@@ -69,7 +57,7 @@ def flags(
 
 @serve.command()
 @click.argument("files", nargs=-1, required=True, type=_FILE, metavar="FILE...")
-@_sources
+@options.place
 @options.as_json
 def metrics(files: tuple[Path, ...], as_json: bool, **given: Any) -> None:
     """Check the metrics of dashboards and alert rules against a release.
@@ -93,8 +81,7 @@ def metrics(files: tuple[Path, ...], as_json: bool, **given: Any) -> None:
 def _place(given: dict[str, Any]) -> Place:
     from dspatch.audit.place import Place
 
-    if given["env"] is not None and (given["rev"] or given["repo"]):
-        raise click.UsageError("--env names an installation; leave --rev and --repo out")
+    options.check_place(given)
     return Place(**{key: given[key] for key in ("engine", "rev", "repo", "env")})
 
 

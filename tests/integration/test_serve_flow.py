@@ -102,3 +102,20 @@ def test_dashboards_and_rules_are_held_against_the_tree(
     assert [each["state"] for each in told(capsys)["verdicts"]] == ["known", "wrong"]
     board.write_text("{")
     assert ran("serve", "metrics", "--repo", str(tree), "--json", str(board)) == 67
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--write-ranges", "--rev", "v0.27.1"), "leave --rev, --repo and --env out"),
+        (("--check-ranges", "--env", "python"), "leave --rev, --repo and --env out"),
+        (("--check-ranges", "--", "vllm", "serve", "M"), "leave the command out"),
+        (("--env", "python", "--rev", "v0.27.1", "--", "vllm serve M"), "leave --rev and --repo out"),
+        ((), "write the command behind --"),
+    ],
+)  # fmt: skip
+def test_words_that_exclude_each_other_are_refused(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ran("serve", "flags", *words) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
