@@ -39,6 +39,15 @@ def _explained(
 ) -> tuple[Carried, ...]:
     repo = new.checkout.repo
     pristine = treefiles.of_tree(repo, old.checkout.tree)
+
+    def told(releases: Iterable[Release]) -> tuple[Carried, ...]:
+        return tuple(
+            replace(one, reasons=_reasons(one, old, pristine, new, releases, span))
+            if one.status == "conflict"
+            else one
+            for one in carried
+        )
+
     try:
         with (
             between.between(
@@ -46,11 +55,10 @@ def _explained(
             ) as releases,
             console.working("looking for the release that changed the lines"),
         ):
-            walked = _Walked(releases)
-            return tuple(_one(one, old, pristine, new, walked, span) for one in carried)
+            return told(_Walked(releases))
     except DspatchError as error:
         console.note(f"the releases between cannot be read: {error.what}")
-        return tuple(_one(one, old, pristine, new, (), span) for one in carried)
+        return told(())
 
 
 def upstream_history(wanted: Wanted, console: Console) -> Span | None:
@@ -87,19 +95,6 @@ class _Walked:
         for release in self._rest:
             self._opened.append(release)
             yield release
-
-
-def _one(
-    one: Carried,
-    old: PatchedTree,
-    pristine: Files,
-    new: Side,
-    releases: Iterable[Release],
-    span: Span | None,
-) -> Carried:
-    if one.status != "conflict":
-        return one
-    return replace(one, reasons=_reasons(one, old, pristine, new, releases, span))
 
 
 def _reasons(
