@@ -36,9 +36,8 @@ def engines() -> Mapping[str, Engine]:
     Raises `PinError` with file and line.
     """
     shipped, own = _table(TABLE), own_table()
-    if not own.is_file() or own.samefile(
-        TABLE
-    ):  # a pin that shall ship is added among those that do
+    # A pin that shall ship is added among those that do: both tables are one then.
+    if not own.is_file() or own.samefile(TABLE):
         return shipped
     mine = _table(own)
     for name in mine:

@@ -100,12 +100,10 @@ class Keys:
 
     def _traits(self, patch: Patch) -> set[str]:
         """The traits that a patch's conditions name or its texts mention, and those they rest on."""
-        conditions = [*patch.needs, *(name for new in patch.files for name in new.when)]
-        conditions += [name for edit in patch.edits for name in edit.when]
         texts = [edit.text for edit in patch.edits]
         texts += [(patch.templates / file.template).read_text() for file in patch.files]
         words = {word for text in texts for word in re.findall(r"\w+", text)}
-        named = [name.removeprefix("!") for name in conditions]
+        named = [*(name.removeprefix("!") for name in patch.needs), *patch.conditions]
         named += [name for name in self._series.traits if name in words]
         return traits.rests_on([{"trait": name} for name in named], self._series.traits)
 
