@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import email
+import platform
 import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 from dspatch import astfind
 from dspatch.audit import environment
 from dspatch.errors import WheelError
+from dspatch.pins import needs
 from dspatch.wheel import elf
 from dspatch.wheel.pedigree import read_pedigree
 from dspatch.wheel.plan import SBOM_NAME
@@ -106,20 +106,8 @@ def _wanted(info: Path | None) -> str:
     """The specifier of torch in an engine's metadata; empty when it asks for none."""
     if info is None or not (info / "METADATA").is_file():
         return ""
-    head = email.message_from_string(
-        (info / "METADATA").read_text(encoding="utf-8", errors="replace")
-    )
-    return next(_torch(head.get_all("Requires-Dist") or ()), "")
-
-
-def _torch(rows: Iterable[str]) -> Iterator[str]:
-    for row in rows:
-        try:
-            wanted = Requirement(row)
-        except InvalidRequirement:
-            continue
-        if wanted.name == "torch" and (wanted.marker is None or wanted.marker.evaluate()):
-            yield str(wanted.specifier)
+    metadata, here = (info / "METADATA").read_bytes(), f"linux_{platform.machine()}"
+    return (needs.requirement(metadata, "torch", here) or "").removeprefix("torch")
 
 
 def _patches(info: Path | None) -> tuple[str, ...]:
