@@ -175,7 +175,33 @@ def _facts(names: Collection[str], drafts: int) -> dict[str, Any]:
         "index.correction_bias": any(name.endswith("e_score_correction_bias") for name in names),
         "index.scales": any(name.endswith("weight_scale_inv") for name in names),
         "index.kv_scales": any(re.search(r"\.(k|v|kv)_scale$", name) for name in names),
+        "index.complete": not lacking(names),
     }
+
+
+def lacking(names: Iterable[str]) -> tuple[str, ...]:
+    """The tensors that a layer has not and another one of its kind has: dense, of experts, or ahead.
+
+    What no layer of a kind has is not seen.
+    """
+    layers: dict[str, set[str]] = {}
+    for name in names:
+        if found := _LAYER.search(name):
+            layers.setdefault(name[: found.end()], set()).add(name[found.end() :])
+    kinds: dict[tuple[bool, bool], set[str]] = {}
+    for parts in layers.values():
+        kinds.setdefault(_layer_kind(parts), set()).update(parts)
+    missing = (
+        f"{layer}{part}"
+        for layer, parts in layers.items()
+        for part in kinds[_layer_kind(parts)] - parts
+    )
+    return tuple(sorted(missing))
+
+
+def _layer_kind(parts: Iterable[str]) -> tuple[bool, bool]:
+    heads = {part.partition(".")[0] for part in parts}
+    return any(part.startswith("mlp.experts.") for part in parts), "eh_proj" in heads
 
 
 def _draft_layers(names: Iterable[str], variant: Variant) -> int:

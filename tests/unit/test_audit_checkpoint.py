@@ -33,6 +33,37 @@ WHOLE = [
 ]
 
 
+def names(layer: int, experts: int = 0) -> list[str]:
+    """The tensors of a layer, dense without experts."""
+    parts = ["self_attn.o_proj.weight", "input_layernorm.weight"]
+    parts += [f"mlp.experts.{number}.up_proj.weight" for number in range(experts)]
+    return [
+        f"model.layers.{layer}.{part}"
+        for part in [*parts, *([] if experts else ["mlp.up_proj.weight"])]
+    ]
+
+
+EVEN = [
+    "model.embed_tokens.weight", *names(0), *names(1, 2), *names(2, 2), *names(3, 2),
+    "model.layers.4.eh_proj.weight", *names(4, 2), "model.layers.4.shared_head.norm.weight",
+]  # fmt: skip
+
+
+def test_layers_of_a_kind_have_the_same_tensors() -> None:
+    assert checkpoint.lacking(EVEN) == ()
+    for gone in (
+        "model.layers.2.self_attn.o_proj.weight",
+        "model.layers.3.mlp.experts.1.up_proj.weight",
+    ):
+        assert checkpoint.lacking(name for name in EVEN if name != gone) == (gone,)
+
+
+def test_an_index_without_a_layers_weight_is_not_complete(tmp_path: Path) -> None:
+    for tensors, complete in ((EVEN, True), (EVEN[:6] + EVEN[7:], False)):
+        found = checkpoint.load(str(write(tmp_path, V3, tensors)))
+        assert found.config["index.complete"] is complete
+
+
 def test_a_published_checkpoint_has_no_fault(tmp_path: Path) -> None:
     found = checkpoint.load(str(write(tmp_path, V3, WHOLE)))
     assert found.variant.architecture == "DeepseekV3ForCausalLM"
