@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from dspatch import engines
 from dspatch.cli import main
 from dspatch.conformance.api import sse
+from dspatch.conformance.api.wire import Answer
 from dspatch.console import Console
 from dspatch.errors import EngineError
 from dspatch.stages import prove_api
@@ -221,3 +222,17 @@ def test_events_over_several_lines_and_comments() -> None:
     body = b': ping\n\nevent: x\r\ndata: {"a":\r\ndata: 1}\r\n\r\ndata: [DONE]\n\n'
     events = sse.read(body)
     assert (events.objects, events.faults) == (({"a": 1},), ())
+
+
+@pytest.mark.parametrize("body", ['{"a": ' * 99999 + "1" + "}" * 99999, "9" * 9999])
+def test_json_that_cannot_be_read_is_none(body: str) -> None:
+    # As of a server that repeats a wrong request in its answer.
+    assert Answer(status=400, kind="", body=body.encode()).field("a") is None
+    assert len(sse.read(f"data: {body}\n\ndata: [DONE]\n\n".encode()).faults) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "found"), [('{"a": 1}', 1), ('{"b": 1}', None), ("[1]", None), ("", None)]
+)
+def test_a_field_of_an_answer(body: str, found: object) -> None:
+    assert Answer(status=200, kind="", body=body.encode()).field("a") == found

@@ -64,10 +64,9 @@ def meet(wire: Wire, model: str | None) -> Server:
 def _version(wire: Wire) -> str:
     """What the server says of its version, where it says anything; the API knows no such question."""
     try:
-        value = wire.get("/version").value
+        return str(wire.get("/version").field("version") or "")
     except (GoneError, SpentError):
         return ""
-    return str(value.get("version") or "") if isinstance(value, dict) else ""
 
 
 def _first(wire: Wire) -> Answer:
@@ -96,8 +95,7 @@ def _models(wire: Wire, answer: Answer) -> Sequence[Mapping[str, Any]]:
             why=answer.told(),
             next="--api-key-env VAR names the variable that holds the key",
         )
-    value = answer.value
-    rows = value.get("data") if isinstance(value, dict) else None
+    rows = answer.field("data")
     if answer.status != 200 or not isinstance(rows, list):
         raise ServerError(
             f"{wire.base} is no OpenAI-compatible server.",

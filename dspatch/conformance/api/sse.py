@@ -18,8 +18,8 @@ class Events:
     faults: tuple[str, ...]
 
 
-def read(body: bytes, *, whole: bool = True) -> Events:
-    """Read the body of a stream; with `whole` it must end with one `[DONE]`."""
+def read(body: bytes) -> Events:
+    """Read the body of a stream, which must end with one `[DONE]`."""
     objects: list[Mapping[str, Any]] = []
     faults: list[str] = []
     ended = False
@@ -30,7 +30,7 @@ def read(body: bytes, *, whole: bool = True) -> Events:
             ended = True
         else:
             objects += _object(number, data, faults)
-    if whole and not ended:
+    if not ended:
         faults.append("the stream ends without [DONE]")
     return Events(objects=tuple(objects), faults=tuple(faults))
 
@@ -59,8 +59,8 @@ def _data(body: bytes, faults: list[str]) -> Iterator[str]:
 def _object(number: int, data: str, faults: list[str]) -> list[Mapping[str, Any]]:
     try:
         value = json.loads(data)
-    except json.JSONDecodeError as error:
-        faults.append(f"event {number} is no JSON: {error.msg}: {data[:60]!r}")
+    except (ValueError, RecursionError) as error:
+        faults.append(f"event {number} is no JSON: {getattr(error, 'msg', error)}: {data[:60]!r}")
         return []
     if not isinstance(value, dict):
         faults.append(f"event {number} is no JSON object: {data[:60]!r}")

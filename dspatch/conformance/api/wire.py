@@ -34,11 +34,16 @@ class Answer:
 
     @property
     def value(self) -> Any:
-        """The JSON value of the body, `None` when it is none."""
+        """The JSON value of the body, `None` when it is none, or nested too deeply to be read."""
         try:
             return json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
+
+    def field(self, name: str) -> Any:
+        """That field of the JSON object in the body, `None` where there is no such."""
+        value = self.value
+        return value.get(name) if isinstance(value, dict) else None
 
     def told(self, length: int = 160) -> str:
         """Status and the beginning of the body, in one line."""

@@ -23,8 +23,7 @@ def models(server: Server) -> Verdict:
     """/v1/models lists what is served, the model under check among it."""
     looked = Looked(what="listed models")
     answer = server.wire.get("/v1/models")
-    value = answer.value
-    rows = value.get("data") if isinstance(value, dict) else None
+    rows = answer.field("data")
     if answer.status != 200 or not isinstance(rows, list):
         looked.at(f"no list of models: {answer.told()}")
         return looked.verdict()

@@ -181,8 +181,7 @@ def _lists(server: Server, looked: Looked, body: Mapping[str, Any]) -> None:
 
 def _ids(server: Server, looked: Looked, body: Mapping[str, Any]) -> None:
     answer = server.wire.post("/tokenize", {"model": server.model, "prompt": OPENING})
-    value = answer.value
-    ids = value.get("tokens") if answer.status == 200 and isinstance(value, dict) else None
+    ids = answer.field("tokens") if answer.status == 200 else None
     if not ids:
         return
     try:
