@@ -69,6 +69,7 @@ def at_url(
         server = contact.meet(wire, model)
         results = _checked(server, console, limits, step, seconds)
     report = Report(results=results, facts={**run.facts(server), "seconds": seconds})
+    prepare_work()
     return _written(wire.base, report, paths.work() / "conformance" / _folder(wire.base))
 
 
@@ -208,7 +209,6 @@ def _folder(base: str) -> str:
 def _written(name: str, report: Report, folder: Path) -> Proven:
     from dspatch.conformance import render
 
-    prepare_work()
     return Proven(name=name, report=report, files=tuple(render.write(report, folder, name=name)))
 
 
