@@ -78,8 +78,6 @@ def of_environment(given: str, engine: str | None, notes: list[str] | None = Non
             why=f"{found.root / facts.package / '__init__.py'} does not exist",
             next=f"install it anew: {python} -m pip install --force-reinstall {found.project}",
         )
-    if (told := _loss(found)) and notes is not None:
-        notes.append(told)
     read = source.of_folder(
         found.engine,
         found.root,
@@ -88,8 +86,11 @@ def of_environment(given: str, engine: str | None, notes: list[str] | None = Non
         origin=f"{found.project} {found.version} in {found.root}",
         package=facts.package,
     )
-    if found.editable or (found.recorded and not found.lost):
+    told = _loss(found)
+    if not told:
         return read
+    if notes is not None:
+        notes.append(told)
     lost = frozenset(found.lost)
     return replace(
         read, outside=lambda path: read.outside(path) or not found.recorded or path in lost
