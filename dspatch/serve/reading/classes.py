@@ -29,6 +29,7 @@ class Classes:
         self.modules = modules
         self._names: dict[tuple[str, str], Value] = {}
         self._attributes: dict[ast.expr, Value] = {}
+        self._bodies: dict[ast.ClassDef, dict[str, ast.AST]] = {}
 
     def in_module(self, module: str, node: ast.expr) -> Value:
         """The value of an expression at a module's top."""
@@ -94,11 +95,13 @@ class Classes:
 
     def own_attribute(self, of: ClassRef, name: str) -> ast.AST | None:
         """What a class's own body binds a name to."""
-        found = None
-        for member, node in astfind.members(of.node):
-            if member == name and not isinstance(node, ast.AnnAssign):
-                found = node
-        return found
+        if of.node not in self._bodies:
+            self._bodies[of.node] = {
+                member: node
+                for member, node in astfind.members(of.node)
+                if not isinstance(node, ast.AnnAssign)
+            }
+        return self._bodies[of.node].get(name)
 
     def class_attribute(self, of: ClassRef, name: str, *, after: ClassRef | None = None) -> Value:
         """An attribute of a class, found as Python finds it; `after` a class, as `super()` does."""
