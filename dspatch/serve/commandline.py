@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import PurePath
 
 from dspatch.errors import ServeWordsError
@@ -80,21 +81,9 @@ def _program(words: Sequence[str], facts: Facts) -> tuple[int, int, Server | Non
             return at, at + 1, next(iter(by_module.values()), None)
     options = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
     default = by_command[0] if by_command else None
-    return (
-        (options, options, default)
-        if options == len(_front(words))
-        else (len(words), len(words), None)
-    )
-
-
-def _front(words: Sequence[str]) -> list[str]:
-    """The assignments that a command line begins with."""
-    found = []
-    for word in words:
-        if not _ASSIGNMENT.match(word):
-            break
-        found.append(word)
-    return found
+    # Behind assignments alone, options are taken for those of the server that is asked most.
+    alone = options == len(list(takewhile(_ASSIGNMENT.match, words)))
+    return (options, options, default) if alone else (len(words), len(words), None)
 
 
 def _command(words: Sequence[str], at: int, servers: Sequence[Server]) -> tuple[int, Server | None]:

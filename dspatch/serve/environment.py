@@ -122,11 +122,11 @@ def _asks(node: ast.expr) -> bool:
 def _read_by(node: ast.AST) -> Iterator[str]:
     """The variable that a node reads or sets: `os.getenv("A")`, `environ["A"]`, `"A" in os.environ`."""
     if isinstance(node, ast.Call) and node.args and _reads(node.func):
-        yield from _text(node.args[:1])
+        yield from _text(node.args[0])
     elif isinstance(node, ast.Subscript) and _is_environ(node.value):
-        yield from _text([node.slice])
+        yield from _text(node.slice)
     elif isinstance(node, ast.Compare) and any(_is_environ(each) for each in node.comparators):
-        yield from _text([node.left])
+        yield from _text(node.left)
 
 
 def _reads(function: ast.expr) -> bool:
@@ -137,10 +137,9 @@ def _reads(function: ast.expr) -> bool:
     return name in ("getenv", "get_bool_env") or name.startswith(("env_", "_env_", "get_env"))
 
 
-def _text(nodes: Iterable[ast.expr]) -> Iterator[str]:
-    for node in nodes:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
+def _text(node: ast.expr) -> Iterator[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
 
 
 def _is_environ(node: ast.expr) -> bool:

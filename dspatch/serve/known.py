@@ -41,15 +41,14 @@ class Known:
     def told(self, kind: Kind, name: str, version: str | None) -> str:
         """Since or until when a name was there, seen from a release, in words; empty when never."""
         having = self.releases_of(kind, name)
-        if not having or not self.releases:
+        if not having:
             return ""
-        since = having[0] if having[0] != self.releases[0] else f"{having[0]} or earlier"
         at = spans.parsed(version)
         if at is not None and at < Version(having[0]):
             return f"comes with {having[0]}"
-        if having[-1] == self.releases[-1]:
-            return f"since {since}" if self._unbroken(having) else f"in {self.ranges(kind, name)}"
-        return f"in {self.ranges(kind, name)}"
+        if having[-1] != self.releases[-1] or not self._unbroken(having):
+            return f"in {self.ranges(kind, name)}"
+        return f"since {having[0]}" + (" or earlier" if having[0] == self.releases[0] else "")
 
     def _unbroken(self, having: Sequence[str]) -> bool:
         return spans.between(having) == spans.runs(having, self.releases)

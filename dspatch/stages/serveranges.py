@@ -64,19 +64,20 @@ def run(engine: str, console: Console) -> Measured:
 def names(source: Source, facts: Facts) -> Names:
     """The names that one source has, by kind."""
     modules = Modules(facts.package, source.read)
-    taken = {each.name: options.read(source, facts, each, modules) for each in facts.servers}
+    read = {each.name: options.read(source, facts, each, modules) for each in facts.servers}
+    servers = {name: taken for name, taken in read.items() if taken is not None}
     variables = environment.read(source, facts)
     exported = metrics.read(source, facts)
-    lost = [hole.why for each in taken.values() if each for hole in each.holes]
-    lost += [each for one in taken.values() if one for each in one.unparsed]
-    lost += [*variables.unread]
+    lost = [hole.why for each in servers.values() for hole in each.holes]
+    lost += [path for each in servers.values() for path in each.unparsed]
+    lost += variables.unread
     if lost:
         raise ServeFlagsError(
             f"not all of {facts.engine} {source.version} could be read.", why="; ".join(lost)
         )
     return {
-        "commands": [name for name, each in taken.items() if each],
-        "options": {name for each in taken.values() if each for name in each.table},
+        "commands": list(servers),
+        "options": {name for each in servers.values() for name in each.table},
         "environment": list(variables.variables),
         "metrics": [name for name, each in exported.samples.items() if not each.hidden],
         "hidden": [name for name, each in exported.samples.items() if each.hidden],
