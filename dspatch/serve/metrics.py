@@ -49,10 +49,11 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """The metrics that were found, and the files that could not be read."""
+    """The metrics that were found, and the files that could not be read; whether any of them is `there`."""
 
     metrics: Mapping[str, Metric]
     unread: tuple[str, ...] = ()
+    there: bool = True
 
     @cached_property
     def samples(self) -> Mapping[str, Metric]:
@@ -82,14 +83,15 @@ def read(source: Source, facts: Facts) -> Exported:
             trees[path] = syntax.parse(data)
         except syntax.UNREADABLE as error:
             unread.append(f"{path}: {error}")
-    if not trees:
+    there = bool(trees or unread)
+    if not there:
         unread.append(f"none of {', '.join(facts.metrics[:2])} is there")
     kinds = _named_kinds(trees.values())
     name = re.compile(re.escape(facts.metric_prefix) + r"[a-zA-Z0-9_]+")
     for path in (each for each in trees if each in naming):
         for each in _metrics(trees[path], name, kinds, path):
             found[each.name] = _merged(found.get(each.name), each)
-    return Exported(metrics=found, unread=tuple(unread))
+    return Exported(metrics=found, unread=tuple(unread), there=there)
 
 
 def _needed(source: Source, place: str) -> bool:

@@ -71,6 +71,8 @@ def names(source: Source, facts: Facts) -> Names:
     lost = [hole.why for each in servers.values() for hole in each.holes]
     lost += [path for each in servers.values() for path in each.unparsed]
     lost += variables.unread
+    if exported.there:  # old releases export nothing
+        lost += exported.unread
     if lost:
         raise ServeFlagsError(
             f"not all of {facts.engine} {source.version} could be read.", why="; ".join(lost)

@@ -10,7 +10,7 @@ import pytest
 
 from dspatch.audit import source
 from dspatch.audit.source import Source
-from dspatch.errors import ServeWordsError
+from dspatch.errors import ServeFlagsError, ServeWordsError
 from dspatch.serve import engines, environment, metrics, queries
 from dspatch.serve.answers import Answer
 from dspatch.serve.known import Known
@@ -137,6 +137,15 @@ def test_a_file_that_cannot_be_parsed_is_told(tmp_path: Path) -> None:
     assert not metrics.read(opened(tmp_path / "b", envs=ENVS), FACTS).whole
     assert not environment.read(opened(tmp_path / "c", envs="x = ("), FACTS).whole
     assert not environment.read(opened(tmp_path / "d", loggers=LOGGERS), FACTS).whole
+
+
+def test_a_release_of_which_a_file_cannot_be_parsed_is_not_recorded(tmp_path: Path) -> None:
+    from dspatch.stages.serveranges import names
+
+    assert not list(names(opened(tmp_path / "a", envs=ENVS), FACTS)["metrics"])
+    assert list(names(opened(tmp_path / "b", envs=ENVS, loggers=LOGGERS), FACTS)["metrics"])
+    with pytest.raises(ServeFlagsError, match=r"not all of vllm 1\.0 could be read"):
+        names(opened(tmp_path / "c", envs=ENVS, loggers="x = ("), FACTS)
 
 
 def test_a_file_nested_too_deeply_is_told_and_faults_of_style_are_not(tmp_path: Path) -> None:
