@@ -196,5 +196,10 @@ def _pip(environment: Environment, *arguments: str) -> None:
 
 
 def _broken_companions(environment: Environment) -> list[str]:
-    done = process.run([environment.python, "-c", PROBE, *COMPANIONS], env={"PYTHONPATH": ""})
+    # Python looks in the current folder first; there is nothing to import in the environment's own.
+    done = process.run(
+        [environment.python, "-c", PROBE, *COMPANIONS],
+        env={"PYTHONPATH": ""},
+        cwd=environment.path,
+    )
     return done.stdout.split()
