@@ -30,6 +30,9 @@ def upstream() -> support.Upstream:
     return support.Upstream()
 
 
+LEFT_OUT = "left_out"
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave tests that need a GPU out unless -m asks for them; pytest prints how many."""
     if "gpu" in str(config.option.markexpr):
@@ -38,3 +41,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+        if hasattr(config, "workeroutput"):
+            config.workeroutput[LEFT_OUT] = len(left_out)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Files stay whole, since their tests share engines, and are taken in order, the longest folder first."""
+    from xdist.scheduler import LoadFileScheduling
+
+    config.option.loadscopereorder = False
+    return LoadFileScheduling(config, log)
+
+
+class Counts:
+    """What a worker of pytest-xdist left out, which its own terminal would have said."""
+
+    left_out = 0
+
+    def pytest_testnodedown(self, node: object) -> None:
+        """Every worker collects the same tests; one that died says nothing."""
+        self.left_out = max(self.left_out, getattr(node, "workeroutput", {}).get(LEFT_OUT, 0))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.write_line(f"{self.left_out} deselected: they need a GPU (pytest -m gpu)")
+
+
+@pytest.hookimpl(trylast=True)  # after pytest-xdist has
+def pytest_configure(config: pytest.Config) -> None:
+    if config.pluginmanager.hasplugin("dsession"):
+        config.pluginmanager.register(Counts())
