@@ -16,6 +16,14 @@ from dspatch.wheel.installed import Installed, Name, named, open_installed
 from dspatch.wheel.plan import SBOM_NAME
 from dspatch.wheel.verify import Verification, verify, verify_installed
 
+# The caller's folder, which is first on the path of `python -c`, is left out before anything is imported.
+_ASK = """\
+import sys
+sys.path = [folder for folder in sys.path if folder]
+import json
+print(json.dumps(sys.path))
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
@@ -76,7 +84,6 @@ def _of_engines(every: list[tuple[Path, Name]]) -> list[tuple[Path, Name]]:
 
 def _site_packages(python: str) -> list[Path]:
     """The folders that a Python imports from; raises `ProcessError` when it does not run."""
-    code = "import json, sys; print(json.dumps(sys.path))"
-    done = process.run([python, "-c", code], env={"PYTHONPATH": ""}, timeout=60)
-    folders = [Path(each).resolve() for each in json.loads(done.stdout) if each]
+    done = process.run([python, "-c", _ASK], env={"PYTHONPATH": ""}, timeout=60)
+    folders = [Path(each).resolve() for each in json.loads(done.stdout)]
     return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]

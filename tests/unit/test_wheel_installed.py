@@ -141,6 +141,14 @@ def test_the_record_of_another_wheel_need_not_be_right(bench: Bench) -> None:
         stage.run(Subject(path=bench.site), Console())
 
 
+def test_a_module_in_the_callers_folder_is_not_imported(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('imported from where the user stands')\n")
+    monkeypatch.chdir(tmp_path)
+    assert stage.run(Subject(python=str(bench.python)), Console()).passed
+
+
 def test_the_record_of_the_wheel_itself_must_be_right(bench: Bench) -> None:
     record = bench.site / INFO / "RECORD"
     record.write_text(record.read_text() + "mini/ops.py,,\n")
