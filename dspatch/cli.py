@@ -10,6 +10,7 @@ import click
 
 from dspatch import __version__, options
 from dspatch.commands import audit as _audit
+from dspatch.commands import bisect as _bisect
 from dspatch.commands import conformance as _conformance
 from dspatch.commands import doctor as _doctor
 from dspatch.commands import edit as _edit
@@ -180,6 +181,7 @@ _REGISTERED = (_doctor, _edit, _exchange, _inspect, _lint, _matrix, _pin, _rebas
 for group in (groups.pin, groups.patch, groups.serve, groups.wheel):
     cli.add_command(group)
 cli.add_command(_audit.audit)
+cli.add_command(_bisect.bisect)
 cli.add_command(_conformance.conformance)
 
 

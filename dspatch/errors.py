@@ -288,6 +288,12 @@ class NotServedError(DspatchError):
     exit_code = 58
 
 
+class BisectError(DspatchError):
+    """A bisection cannot begin, or found no change between its ends."""
+
+    exit_code = 59
+
+
 class ConformanceError(DspatchError):
     """The engine does not compute what the oracle computes."""
 

@@ -24,6 +24,7 @@ __all__ = [
     "files",
     "find",
     "holds",
+    "is_cached",
     "listing",
 ]
 
@@ -110,6 +111,12 @@ def download(
 def holds(target: Path, sha256: str) -> bool:
     """Whether a file is there and has that hash."""
     return target.is_file() and hash_of(target) == sha256
+
+
+def is_cached(file: IndexFile) -> bool:
+    """Whether a file of which the index states the hash is in the cache."""
+    folder = paths.cache() / "downloads" / (file.sha256 or "")
+    return file.sha256 is not None and holds(folder / file.filename, file.sha256)
 
 
 def download_listed(project: str, file: IndexFile, progress: Progress | None = None) -> Path:

@@ -23,7 +23,7 @@ class Options:
     """How an engine is started.
 
     `reference_ops` switches every patched operator to its plain-PyTorch twin. `timeout` is in
-    seconds, for all trials of one call.
+    seconds, for all trials of one call. `variables` are added to the engine's environment.
     """
 
     dtype: str = "float32"
@@ -34,6 +34,7 @@ class Options:
     reference_ops: bool = False
     threads: int = 2
     timeout: float = 1800.0
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

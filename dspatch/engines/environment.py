@@ -67,9 +67,50 @@ def for_wheel(kind: str, wheel: Path, progress: Progress = silent) -> Environmen
     Gigabytes of torch are installed once for every wheel with the same requirements, stock or
     patched; only the wheel itself is installed for each. Raises `EngineEnvironmentError`.
     """
-    below = ensure(f"{kind}-needs", needs(wheel), progress=progress)
-    layer = locate(kind, [], key=f"{files.sha256(wheel)} {below.path.name}")
+    return _over(kind, wheel, _layers(kind, wheel)[0], progress)
+
+
+def _over(kind: str, wheel: Path, below: Environment, progress: Progress) -> Environment:
+    requirements = needs(wheel)
+    _made(below, progress, lambda: _make(below, requirements))
+    layer = _layers(kind, wheel, below)[1]
     return _made(layer, progress, lambda: _layer(layer, below, wheel))
+
+
+def has(kind: str, wheel: Path) -> bool:
+    """Whether the environment of a wheel is in the cache, with all that it needs."""
+    return all(each.complete for each in _layers(kind, wheel))
+
+
+@contextmanager
+def lent(
+    kind: str, wheel: Path, *, keep: bool = False, progress: Progress = silent
+) -> Iterator[Environment]:
+    """The environment of a wheel for one block: the usual one where it is there, else one for now.
+
+    What is made for now has places of its own, which nobody else takes, and is gone after the block.
+    With `keep` it is made as `for_wheel` makes it. Raises `EngineEnvironmentError`.
+    """
+    if keep or has(kind, wheel):
+        yield for_wheel(kind, wheel, progress)
+        return
+    below = locate(f"{kind}-needs", needs(wheel))
+    own = f"{kind}-lent"
+    made = _layers(own, wheel, below if below.complete else None)
+    try:
+        yield _over(own, wheel, made[0], progress)
+    finally:
+        for each in made:
+            if each.path.name.startswith(own):
+                shutil.rmtree(each.path, ignore_errors=True)
+
+
+def _layers(
+    kind: str, wheel: Path, below: Environment | None = None
+) -> tuple[Environment, Environment]:
+    """Where the shared environment of a wheel's needs is, and the wheel's own over it."""
+    below = below or locate(f"{kind}-needs", needs(wheel))
+    return below, locate(kind, [], key=f"{files.sha256(wheel)} {below.path.name}")
 
 
 def needs(wheel: Path) -> list[str]:

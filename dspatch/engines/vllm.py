@@ -109,6 +109,7 @@ def environment(options: Options) -> dict[str, str]:
         "OMP_NUM_THREADS": str(options.threads),
         "OMP_WAIT_POLICY": "PASSIVE",
         "DSPATCH_REFERENCE_OPS": "1" if options.reference_ops else "0",
+        **options.variables,
     }
 
 

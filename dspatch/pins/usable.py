@@ -29,7 +29,7 @@ def base_for(pin: Pin, target: str, machine: Machine | None = None) -> Base:
     here = machine or this_machine()
     bases = [base for base in pin.bases if base.target == target]
     if fitting := [base for base in bases if not misfits(base, here)]:
-        return min(fitting, key=lambda base: _rank(base.filename, here))
+        return min(fitting, key=lambda base: rank(base.filename, here))
     if not bases:
         raise IncompatibleBaseError(
             f"{pin.engine} {pin.rev} has no base wheel for the target {target}.",
@@ -74,7 +74,7 @@ def _too_new(family: str, needed: str | None, there: Version | None) -> Iterator
     yield f"it needs {family}_{needed}, this machine has {has}"
 
 
-def _rank(filename: str, machine: Machine) -> int:
+def rank(filename: str, machine: Machine) -> int:
     of_wheel = parse_wheel_filename(filename)[3]
     ordered = [
         *tags.cpython_tags(machine.python[:2], platforms=machine.platforms),

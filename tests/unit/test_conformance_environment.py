@@ -56,6 +56,35 @@ def test_wheels_with_the_same_needs_share_them(tmp_path: Path) -> None:
     assert below[0] == below[1]
 
 
+def test_a_lent_environment_is_gone_afterwards_unless_it_was_there(tmp_path: Path) -> None:
+    path = wheel(tmp_path, "mini_engine", "ANSWER = 42\n")
+    envs = tmp_path / "cache" / "envs"
+    with environment.lent("mini", path) as made:
+        assert process.run([made.python, "-c", "import mini_engine"]).returncode == 0
+    assert not [each for each in envs.iterdir() if each.is_dir()]
+    with pytest.raises(ValueError, match="stopped"), environment.lent("mini", path):
+        raise ValueError("stopped")
+    assert not [each for each in envs.iterdir() if each.is_dir()]
+    usual = environment.for_wheel("mini", path)
+    with environment.lent("mini", path) as made:
+        assert made == usual
+    assert usual.complete
+
+
+def test_what_is_there_of_the_needs_is_shared_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    usual = environment.for_wheel("mini", wheel(tmp_path, "mini_engine", "ANSWER = 42\n"))
+    path = wheel(tmp_path / "other", "mini_engine", "ANSWER = 43\n")
+    assert not environment.has("mini", path)
+    before = {each for each in usual.path.parent.iterdir() if each.is_dir()}
+    with environment.lent("mini", path) as made:
+        assert made != usual
+    assert {each for each in usual.path.parent.iterdir() if each.is_dir()} == before
+    with environment.lent("mini", path, keep=True):
+        pass
+    assert environment.has("mini", path)
+
+
 def test_needs_leave_out_extras_and_local_versions(tmp_path: Path) -> None:
     path = tmp_path / "a-1-py3-none-any.whl"
     lines = ["torch==2.13.0+cpu", 'zen; extra == "zen"', 'old; python_version < "3"', "x[y]>=1"]
