@@ -75,6 +75,7 @@ def _too_new(family: str, needed: str | None, there: Version | None) -> Iterator
 
 
 def rank(filename: str, machine: Machine) -> int:
+    """How well a wheel of that name suits a machine, the best first; pip takes the same order."""
     of_wheel = parse_wheel_filename(filename)[3]
     ordered = [
         *tags.cpython_tags(machine.python[:2], platforms=machine.platforms),
