@@ -33,6 +33,13 @@ def variant(name: str) -> Variant:
     plain = _plain(name)
     if plain in known:
         return known[plain]
+    whole, _, form = plain.partition("/")
+    if form and whole in known:
+        raise UnknownVariantError(
+            f"{name} is a form of a small model, which only conformance makes.",
+            why=f"patches and wheels are made for {known[whole].name}, in whatever form it is saved",
+            next=f"use --variant {known[whole].name}, then dspatch conformance --variant {name}",
+        )
     never: dict[str, Any] = _data().data[NEVER]
     if plain in never:
         what = f"No DeepSeek model named {name!r} was ever published."

@@ -138,6 +138,12 @@ def test_every_never_published_name_is_refused_and_its_nearest_exist():
         assert [variants.variant(near).name for near in row["nearest"]] == row["nearest"]
 
 
+def test_a_form_of_a_small_model_is_sent_to_conformance():
+    with pytest.raises(UnknownVariantError, match="which only conformance makes") as caught:
+        variants.variant("deepseek-v3.2/saved")
+    assert caught.value.next.startswith("use --variant deepseek-v3.2, then dspatch conformance")
+
+
 def test_a_mistyped_name_gets_the_nearest():
     with pytest.raises(UnknownVariantError, match="knows no DeepSeek model") as caught:
         variants.variant("deepsek-v2-lite")
