@@ -5,8 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import support
+
+# A machine under load is slow, not wrong: no test is about time.
+settings.register_profile(
+    "dspatch", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("dspatch")
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +71,10 @@ class Counts:
         self.left_out = max(self.left_out, getattr(node, "workeroutput", {}).get(LEFT_OUT, 0))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        terminalreporter.write_line(f"{self.left_out} deselected: they need a GPU (pytest -m gpu)")
+        if self.left_out:
+            terminalreporter.write_line(
+                f"{self.left_out} deselected: they need a GPU (pytest -m gpu)"
+            )
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-xdist has

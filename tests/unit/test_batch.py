@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from dspatch import batch, git, treefiles
@@ -141,7 +141,7 @@ def bench() -> Iterator[Bench]:
         yield Bench(Path(folder))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(setting=settings_of())
 def test_a_series_gives_what_git_am_gives_or_is_refused(setting: Setting, bench: Bench) -> None:
     commits = bench.series(setting.states)

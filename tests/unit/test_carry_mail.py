@@ -36,7 +36,7 @@ def patch_mail(
     return PatchMail(subject=subject, body=body, fields=tuple(named.items()), diff=diff)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(subjects, lines.map("\n".join), st.text(), st.sampled_from(["", DIFF]))
 def test_any_mail_round_trips(subject: str, body: str, drop_when: str, diff: str) -> None:
     one = patch_mail(subject, body, diff, **{"Drop-when": drop_when})
@@ -97,7 +97,7 @@ def changed(clone: Clone, files: dict[str, bytes]) -> tuple[str, str]:
     return clone.bare.diff(clone.base, commit), str(clone.bare.resolve(f"{commit}^{{tree}}"))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(subject=subjects, body=lines.map("\n".join))
 def test_git_am_takes_any_message(
     tmp_path_factory: pytest.TempPathFactory, subject: str, body: str
@@ -226,7 +226,7 @@ def test_what_holds_no_diff_is_refused(data: bytes) -> None:
         mailbox.read(data, "f")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary())
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     for each in (data, b"Subject: x\n\n" + data, b"From x 1:00:00 2001\n" + data + DIFF.encode()):

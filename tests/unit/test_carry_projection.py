@@ -55,7 +55,7 @@ def as_mail(one: Patch) -> PatchMail:
     return projection.as_mail(one, DIFF, engine="vllm", made_on="v0.27.1")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables)
 def test_a_patch_survives_its_mail(tmp_path_factory: pytest.TempPathFactory, table: dict) -> None:
     folder = tmp_path_factory.mktemp("p") / "a-patch"

@@ -160,7 +160,7 @@ def test_lines_keep_their_carriage_returns(tmp_path: Path, repo: git.Repo) -> No
     assert texts[0].startswith("# two\nfirst")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_whatever_is_taken_renders_exactly(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dspatch.carry.upstreamed import hunkfind, upstreamed
@@ -279,7 +279,6 @@ def test_a_target_that_is_no_python_is_judged_by_lines_alone(tmp_path: Path) -> 
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "}\n"]), min_size=0, max_size=12)
 
 
-@settings(deadline=None)  # an example runs git
 @given(before=LINES, after=LINES)
 def test_of_any_change_both_sides_are_told_apart(before: list[str], after: list[str]) -> None:
     """On the changed file nothing applies a second time; on the old one nothing is upstream."""

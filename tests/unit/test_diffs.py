@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dspatch import diffs, git
@@ -20,7 +20,7 @@ from dspatch.git import Change, Repo
 
 Tree = dict[str, tuple[str, bytes]]
 # Git runs for every example.
-REAL = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+REAL = settings(max_examples=60)
 
 # What content can hold that a reader could take for the diff's own syntax.
 LINE = st.sampled_from(
@@ -309,7 +309,7 @@ def test_a_broken_diff_is_an_error_that_says_where(broken: str, why: str) -> Non
     assert "git diff --binary --full-index" in error.value.next
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     where=st.integers(0, len(DIFF) - 1),
     put=st.text(alphabet='+- @\\\ndifGab/0,\t"', max_size=3),

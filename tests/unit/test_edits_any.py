@@ -43,7 +43,7 @@ def edit(verb: Verb, text: str, find: str, symbol: str | None = "f") -> Edit:
     return Edit(file="m.py", verb=verb, symbol=symbol, find=find, text=text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     before=BLOCK, after=BLOCK, new=NEW, end=ENDS, last=st.booleans(),
     verb=st.sampled_from(["replace", "insert-before", "insert-after"]),
@@ -67,7 +67,7 @@ def test_an_edit_touches_its_place_alone(
     assert result[:at] + result[at + len(own) + len(end) :] == source
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(before=BLOCK, after=BLOCK, new=NEW, end=ENDS, last=st.booleans())
 def test_an_insertion_is_taken_back_by_an_edit(
     before: list[str], after: list[str], new: str, end: str, last: bool

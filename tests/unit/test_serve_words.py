@@ -264,7 +264,7 @@ WORDS = st.sampled_from(
 
 
 @given(st.lists(WORDS, max_size=7))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_argparse_itself_agrees(words: list[str]) -> None:
     """Where argparse parses, each option has the values that we say; where we see no fault, it parses."""
     parser = argparse.ArgumentParser(exit_on_error=False)

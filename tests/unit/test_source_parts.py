@@ -189,9 +189,7 @@ def tree(files: dict[str, tuple[bytes, str]]) -> tuple[dict[str, Entry], dict[st
     return entries, {oid: data for data, oid in ids.items()}
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trees=st.lists(FILES, min_size=1, max_size=4))
 def test_the_folder_holds_the_last_tree_and_what_a_build_made(
     trees: list[dict[str, tuple[bytes, str]]], tmp_path_factory: pytest.TempPathFactory
