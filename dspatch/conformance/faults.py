@@ -15,13 +15,14 @@ class Fault:
 
     A `hook` fault changes the running engine, and its name is known to the engine's worker; a
     `load` fault spoils the stream of weights as `plant` says (`drop`, `swap` or `scale` names).
+    A `conversion` fault spoils what an engine converted (see `oracle_worker/spoiled.py`).
     `run` is the run that shows it, `at` the places, by layer and operation, at one of which a
     diagnosis must find it. `needs` are the config's features without which the fault would
     change nothing.
     """
 
     name: str
-    kind: Literal["hook", "load"]
+    kind: Literal["hook", "load", "conversion"]
     caught_by: str
     at: tuple[str, ...]
     run: Literal["alone", "together", "again"] = "alone"

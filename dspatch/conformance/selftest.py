@@ -201,7 +201,8 @@ def passes(one: Planted, rule: str) -> str:
 def columns(selftest: Selftest) -> list[str]:
     """The checks that judged any of the faults."""
     judged = {result.check for one in selftest.planted for result in one.results}
-    return [name for name in COLUMNS if name in judged]
+    own = sorted(judged - set(COLUMNS))
+    return [*(name for name in COLUMNS if name in judged), *own]
 
 
 def as_table(selftest: Selftest) -> Table:

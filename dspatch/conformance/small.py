@@ -89,6 +89,24 @@ def standing_for(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*chosen, *usual, *formed]))
 
 
+def converted(names: Iterable[str]) -> list[str]:
+    """The small models that prove the conversion of these variants, and the forms of it that differ.
+
+    A name with a form stands for itself. Raises `UnknownVariantError` as `standing_for`.
+    """
+    chosen = [name for name in standing_for(names) if "index_topk" not in case(name).config]
+    asked = [name for name in names if "/" in name]
+    plain = [name for name in chosen if "/" not in name]
+    rules_ = rules()["forms"].items()
+    forms = [
+        f"{name}/{form}"
+        for name in plain
+        for form, rule in rules_
+        if name in rule.get("converted", ())
+    ]
+    return list(dict.fromkeys([*plain, *forms, *asked]))
+
+
 def _without_model(asked: Iterable[str]) -> UnknownVariantError:
     near = next(name for name in variants.names() if provable(variants.variant(name)))
     return UnknownVariantError(

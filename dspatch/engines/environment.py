@@ -113,6 +113,33 @@ def _layers(
     return below, locate(kind, [], key=f"{files.sha256(wheel)} {below.path.name}")
 
 
+def over(
+    kind: str, below: Environment, requirements: Sequence[str], wheel: Path, progress: Progress
+) -> Environment:
+    """The Python of a wheel without its compiled members, and requirements, over another environment.
+
+    For code of an engine that runs without the engine itself. What `below` has in another version
+    than the requirements ask for is hidden, not changed. Raises `EngineEnvironmentError`.
+    """
+    layer = locate(
+        kind, [], key=f"{files.sha256(wheel)} {below.path.name} {' '.join(requirements)}"
+    )
+    return _made(layer, progress, lambda: _python_layer(layer, below, requirements, wheel))
+
+
+def _python_layer(
+    layer: Environment, below: Environment, requirements: Sequence[str], wheel: Path
+) -> None:
+    with _whole_or_gone(layer, [*requirements, wheel.name]) as record:
+        _venv(layer)
+        (site_packages(layer) / "needs.pth").write_text(f"{site_packages(below)}\n")
+        _pip(layer, "install", "--no-input", *_wanted(layer, requirements))
+        with zipfile.ZipFile(wheel) as archive:
+            kept = [name for name in archive.namelist() if not name.endswith((".so", ".a"))]
+            archive.extractall(site_packages(layer), kept)
+        record["below"] = below.path.name
+
+
 def needs(wheel: Path) -> list[str]:
     """The requirements of a wheel, without extras and without local versions that no index serves."""
     with zipfile.ZipFile(wheel) as archive:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dspatch import paths, receipt
 from dspatch.console import Console
@@ -16,6 +16,7 @@ from dspatch.job import Job
 from dspatch.series import digest_of
 from dspatch.stages import proving
 from dspatch.stages.proving import Proven, Wanted
+from dspatch.wheel.names import WheelName
 
 if TYPE_CHECKING:
     from dspatch.conformance import Report
@@ -24,13 +25,17 @@ if TYPE_CHECKING:
 def run(job: Job, console: Console, wanted: Wanted) -> Proven:
     """Install the job's wheel, run the suite, write the report and the receipt.
 
-    A passing report on the same wheel, models and suite is not made again. Raises `NoJobError`
-    before build-wheel, `NoGpuError` for a CUDA wheel without a GPU.
+    Of an engine that only a GPU runs, whose conversion of weights a CPU does, that is proven. A
+    passing report on the same wheel, models and suite is not made again. Raises `NoJobError` before
+    build-wheel, `NoGpuError` for a CUDA wheel without a GPU.
     """
     wheel = receipt.require(job, "build-wheel")["wheel"]
-    need_machine(job)
+    if not _converts(job):
+        need_machine(job)
     proving.need_tolerances(wanted.dtype)
-    models = proving.models_of(wanted, receipt.require(job, "apply")["variants"])
+    variants = receipt.require(job, "apply")["variants"]
+    choose = proving.models_to_convert if _converts(job) else proving.models_of
+    models = choose(wanted, variants)
     inputs = _inputs(wheel["sha256"], models, wanted)
     with job.locked():
         kept = None if wanted.fresh or wanted.selftest or wanted.checkpoints else _kept(job, inputs)
@@ -45,20 +50,39 @@ def run(job: Job, console: Console, wanted: Wanted) -> Proven:
 def _measure(
     job: Job, console: Console, wanted: Wanted, wheel: Path, models: list[str], inputs: str
 ) -> Proven:
-    from dspatch.engines.environment import for_wheel
-
     with console.working("conformance") as step:
-        done = proving.measure(
-            str(job.id),
-            engine=job.id.engine,
-            python=for_wheel(job.id.engine, wheel, step).python,
-            folder=job.folder,
-            models=models,
-            wanted=wanted,
-            step=step,
-        )
+        shared: dict[str, Any] = {
+            "folder": job.folder,
+            "models": models,
+            "wanted": wanted,
+            "step": step,
+        }
+        if _converts(job):
+            done = proving.convert(str(job.id), wheel=wheel, version=_version(job), **shared)
+        else:
+            done = proving.measure(
+                str(job.id),
+                engine=job.id.engine,
+                python=_environment(job, wheel, step),
+                **shared,
+            )
     _write_receipt(job, done.report, wanted, inputs)
     return done
+
+
+def _environment(job: Job, wheel: Path, step: Callable[[str], None]) -> Path:
+    from dspatch.engines.environment import for_wheel
+
+    return for_wheel(job.id.engine, wheel, step).python
+
+
+def _version(job: Job) -> str:
+    """The version of the job's wheel."""
+    return str(WheelName.parse(receipt.require(job, "build-wheel")["wheel"]["path"]).version)
+
+
+def _converts(job: Job) -> bool:
+    return proving.converts(job.id.engine, _version(job))
 
 
 def _inputs(wheel: str, models: Sequence[str], wanted: Wanted) -> str:

@@ -34,6 +34,7 @@ class Subject:
     where: str
     key: str
     python: Callable[[engines.Progress], Path]
+    wheel: Path | None = None
 
     @property
     def name(self) -> str:
@@ -92,6 +93,7 @@ def of_wheel(path: Path, engine: str) -> Subject:
         where=path.name,
         key=str(path.resolve()),
         python=lambda step: _environment(engine, path, step),
+        wheel=path,
     )
 
 
@@ -101,6 +103,8 @@ def run(subject: Subject, console: Console, wanted: Wanted) -> Proven:
     Raises `NoGpuError` for a build for GPUs on a machine without one.
     """
     proving.need_tolerances(wanted.dtype)
+    if subject.wheel is not None and proving.converts(subject.engine, subject.version):
+        return _converted(subject, subject.wheel, console, wanted)
     models = proving.models_of(wanted, variants.names())
     chosen = engines.get(subject.engine)
     need_machine(subject)
@@ -112,6 +116,21 @@ def run(subject: Subject, console: Console, wanted: Wanted) -> Proven:
             subject.name,
             engine=subject.engine,
             python=subject.python(step),
+            folder=subject.folder,
+            models=models,
+            wanted=wanted,
+            step=step,
+        )
+
+
+def _converted(subject: Subject, wheel: Path, console: Console, wanted: Wanted) -> Proven:
+    prepare_work()
+    models = proving.models_to_convert(wanted, variants.names())
+    with locked(subject.folder, subject.name), console.working("conformance") as step:
+        return proving.convert(
+            subject.name,
+            wheel=wheel,
+            version=subject.version,
             folder=subject.folder,
             models=models,
             wanted=wanted,

@@ -83,6 +83,46 @@ def measure(
     return Proven(name=name, report=report, files=files, selftest=tested)
 
 
+def converts(engine: str, version: str) -> bool:
+    """Whether it is the conversion of weights that is proven: of an engine that no CPU can run."""
+    from dspatch.engines import turbomind
+
+    return engine == turbomind.NAME and turbomind.release(version) is not None
+
+
+def convert(
+    name: str,
+    *,
+    wheel: Path,
+    version: str,
+    folder: Path,
+    models: Sequence[str],
+    wanted: Wanted,
+    step: Callable[[str], None],
+) -> Proven:
+    """Prove the conversion of a wheel that no machine without a GPU can run; the rest is not shown."""
+    from dspatch.conformance import conversion, render
+
+    given: dict[str, Any] = {
+        "wheel": wheel,
+        "version": version,
+        "out": folder / "conformance",
+        "variants": models,
+        "progress": step,
+    }
+    tested = conversion.selftest(**given) if wanted.selftest else None
+    report = tested.clean if tested else conversion.run(**given)
+    files = tuple(render.write(report, folder / "report", name=name, selftest=tested))
+    return Proven(name=name, report=report, files=files, selftest=tested)
+
+
+def models_to_convert(wanted: Wanted, variants: Sequence[str]) -> list[str]:
+    """The models whose conversion is proven: those that were named, or those of the variants."""
+    from dspatch.conformance import small
+
+    return small.converted(wanted.models or variants)
+
+
 def need_tolerances(dtype: str) -> None:
     """Raise `NoToleranceError` for a dtype in which nobody has measured what the checks accept."""
     from dspatch.conformance import tolerance

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from dspatch.conformance import checks, tolerance
+from dspatch.conformance import checks, conversion, tolerance
 from dspatch.errors import ConformanceError
 
 
 def test_every_check_has_a_limit_and_every_limit_a_check() -> None:
-    assert {check for check, _ in tolerance.table()} == set(checks.CHECKS)
-    assert all((check, "float32") in tolerance.table() for check in checks.CHECKS)
+    known = {*checks.CHECKS, *conversion.MEASURED}
+    assert {check for check, _ in tolerance.table()} == known
+    assert all((check, "float32") in tolerance.table() for check in known)
 
 
 @pytest.mark.parametrize("key", sorted(tolerance.table()))

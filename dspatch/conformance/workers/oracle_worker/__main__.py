@@ -1,7 +1,8 @@
 """Usage: python -m oracle_worker REQUEST.json, with this package's parent folder on PYTHONPATH.
 
 The request is a list under `tasks`, each with a `kind`: `make` a checkpoint, make one to `serve`,
-compute the `golden` results, or `measure` an engine's results. A task's output appears whole or not at all.
+compute the `golden` results, `measure` an engine's results, or weights that it `converted`. A task's output
+appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -61,6 +62,15 @@ def measure(task: Mapping[str, Any], target: Path) -> None:
     target.write_text(json.dumps(found, indent=1) + "\n")
 
 
+def converted(task: Mapping[str, Any], target: Path) -> None:
+    """Write the measures of the folder `converted`, in its `layout`, against `checkpoint` as JSON."""
+    from .converted import measure as compute
+
+    checkpoint, folder = Path(task["checkpoint"]), Path(task["converted"])
+    found = compute(checkpoint, folder, task["layout"], task["prompt"], task["faults"])
+    target.write_text(json.dumps(found, indent=1) + "\n")
+
+
 KINDS = {
     "make": make,
     "serve": serve,
@@ -68,6 +78,7 @@ KINDS = {
     "measure": measure,
     "inspect": inspect,
     "adopt": adopt,
+    "converted": converted,
 }
 
 

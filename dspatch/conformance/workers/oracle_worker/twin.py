@@ -39,7 +39,7 @@ def run(config: Mapping[str, Any], weights: Weights, ids: list[int]) -> Run:
             unseen = _unchosen(scores[-1], config["index_topk"])
         hidden = hidden + attention(config, _below(part, "self_attn."), normed, unseen)
         normed = _norm(hidden, part["post_attention_layernorm.weight"], config)
-        hidden = hidden + _feed_forward(config, _below(part, "mlp."), normed)
+        hidden = hidden + feed_forward(config, _below(part, "mlp."), normed)
     out = _norm(hidden, double["model.norm.weight"], config) @ double["lm_head.weight"].T
     return Run(logits=out, scores=tuple(scores))
 
@@ -176,7 +176,8 @@ def route(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tensor:
     return weight * config["routed_scaling_factor"]
 
 
-def _feed_forward(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tensor:
+def feed_forward(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tensor:
+    """A dense layer, or shared experts and routed ones, (tokens, hidden) each way."""
     if "gate.weight" not in part:
         return _mlp(part, hidden)
     out = _mlp(_below(part, "shared_experts."), hidden)

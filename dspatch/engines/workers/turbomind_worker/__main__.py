@@ -1,0 +1,55 @@
+"""Usage: python -m turbomind_worker REQUEST.json: convert the checkpoints of its `trials`.
+
+Each trial has a `checkpoint` and a folder `out`, which gets `result.json` and, where the conversion came
+to its end, `engine.json` (the configuration) and `engine.safetensors`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import stubs
+
+
+def main(request: Path) -> None:
+    """Convert every checkpoint; one that fails says why."""
+    asked = json.loads(request.read_text())
+    torch.set_num_threads(2)
+    engine = {key: asked[key] for key in ("latent", "vocab_first")}
+    facts: dict[str, Any] = {"stubbed": stubs.STUBBED, "torch": torch.__version__}
+    try:
+        stubs.install()
+    except ModuleNotFoundError as error:
+        facts["error"] = f"ModuleNotFoundError: {error}"
+    for trial in asked["trials"]:
+        out = Path(trial["out"])
+        out.mkdir(parents=True, exist_ok=True)
+        found = facts if "error" in facts else {**facts, **_one(trial, out, engine)}
+        (out / "result.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _one(trial: dict[str, Any], out: Path, engine: dict[str, bool]) -> dict[str, Any]:
+    from safetensors.torch import save_file
+
+    from .convert import run
+
+    try:
+        config, found = run(Path(trial["checkpoint"]), **engine)
+    except Exception as error:  # whatever the release's own code raises
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(where.filename).name}:{where.lineno}"
+        traceback.print_exc()
+        return {"error": f"{type(error).__name__}: {error} ({place})"}
+    tensors = {name: value.contiguous().clone() for name, value in found.pop("tensors").items()}
+    save_file(tensors, out / "engine.safetensors")
+    (out / "engine.json").write_text(json.dumps(config, indent=1) + "\n")
+    return found
+
+
+main(Path(sys.argv[1]))

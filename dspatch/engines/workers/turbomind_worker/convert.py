@@ -1,0 +1,124 @@
+"""Run the conversion of one checkpoint as the engine does at a start, and keep what it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .allocated import names
+
+
+@dataclass(kw_only=True)
+class Written:
+    """What a conversion wrote: each tensor as computed, and the dtype in which the engine got it."""
+
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    dtypes: dict[str, str] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+
+
+class Sink:
+    """Stands for one allocated tensor of the engine, whose type is none that the conversion knows."""
+
+    type = None
+
+    def __init__(self, name: str, written: Written) -> None:
+        self._name, self._written = name, written
+
+    def copy_from(self, tensor: torch.Tensor) -> None:
+        """Note in which dtype the engine is given its tensor."""
+        self._written.dtypes[self._name] = str(tensor.dtype).removeprefix("torch.")
+
+
+class Allocated(dict[str, list[Sink]]):
+    """The engine's tensors by name; one that it has not stays an error of the release's own code.
+
+    Never empty, as the conversion writes nothing where the engine has no tensors.
+    """
+
+    def __len__(self) -> int:
+        return super().__len__() or 1
+
+
+class Watched(dict[str, torch.Tensor]):
+    """The tensors of a layer of the checkpoint, which remember that they were asked for."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        super().__init__(tensors)
+        self.asked: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.asked.add(key)
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> torch.Tensor:
+        self.asked.add(key)
+        return super().__getitem__(key)
+
+
+def run(
+    checkpoint: Path, *, latent: bool, vocab_first: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The configuration as the engine reads it, and what was written: `tensors`, and what is wrong.
+
+    `unread` are tensors of the checkpoint that nothing asked for, `missing` and `extra` the engine's
+    that were not written and those written that it has not; `shapes` are of another size. Raises
+    whatever the release's own code raises.
+    """
+    from lmdeploy.messages import TurbomindEngineConfig
+    from lmdeploy.turbomind.deploy.converter import get_tm_model
+
+    config = TurbomindEngineConfig()
+    for size in ("attn_tp_size", "attn_cp_size", "mlp_tp_size"):
+        if hasattr(config, size):
+            setattr(config, size, 1)
+    output = get_tm_model(str(checkpoint), "small", "base", config)
+    asked = {**output.tm_config.to_dict()}
+    wanted, written = names(asked, latent=latent, vocab_first=vocab_first), Written()
+    output.tm_params = Allocated({name: [Sink(name, written)] for name in wanted})
+    output.input_model.readers = _watched(output.input_model.readers, written)
+    _keep(output, written)
+    output.export()
+    return asked, _told(wanted, written)
+
+
+def _watched(readers: Any, written: Written) -> Any:
+    def watching() -> Iterator[tuple[int, Any]]:
+        for number, reader in readers():
+            reader.params = Watched(reader.params)
+            yield number, reader
+            written.unread += sorted(reader.params.keys() - reader.params.asked)
+
+    return watching
+
+
+def _keep(output: Any, written: Written) -> None:
+    """Keep every tensor before it is rounded to the dtype of the engine."""
+    own = output.export_weight
+
+    def export(param: torch.Tensor, name: str) -> None:
+        written.tensors[name] = param.detach().clone()
+        own(param, name)
+
+    output.export_weight = export
+
+
+def _told(wanted: Mapping[str, tuple[int, ...]], written: Written) -> dict[str, Any]:
+    got = written.tensors
+    wrong = [
+        f"{name}: {list(got[name].shape)} where the engine has {list(shape)}"
+        for name, shape in wanted.items()
+        if name in got and tuple(got[name].shape) != shape
+    ]
+    return {
+        "tensors": got,
+        "dtypes": sorted(set(written.dtypes.values())),
+        "unread": written.unread,
+        "missing": sorted(wanted.keys() - got.keys()),
+        "extra": sorted(got.keys() - wanted.keys()),
+        "shapes": wrong,
+    }

@@ -1,0 +1,47 @@
+"""What a conversion asks of CUDA and of the engine's compiled part, stubbed one by one, and nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+# Packages whose `__init__` starts servers' and engines' imports; their modules are the wheel's own.
+PACKAGES = ("lmdeploy", "lmdeploy.turbomind")
+STUBBED = (
+    "Tensor.cuda: tensors stay where they are",
+    "cuda.is_bf16_supported, get_device_capability, get_device_properties: a card of capability 9.0",
+    "cuda.current_device: 0, version.cuda: 12.8",
+    "cuda.empty_cache: nothing",
+    "lmdeploy and lmdeploy.turbomind: packages without their __init__, which load the engine",
+    "_turbomind: absent, as conversion only asks it for types of tensors",
+)
+
+
+def install() -> Path:
+    """Put the stubs in place; where the wheel's `lmdeploy` lies."""
+    torch.Tensor.cuda = lambda self, *args, **kwargs: self
+    torch.cuda.is_bf16_supported = lambda *args, **kwargs: True
+    torch.cuda.get_device_capability = lambda *args, **kwargs: (9, 0)
+    card: Any = SimpleNamespace(major=9, minor=0)
+    torch.cuda.get_device_properties = lambda *args, **kwargs: card
+    torch.cuda.current_device = lambda: 0
+    torch.version.cuda = "12.8"
+    torch.cuda.empty_cache = lambda: None
+    folder = _folder()
+    for name in PACKAGES:
+        package = ModuleType(name)
+        package.__path__ = [str(folder.joinpath(*name.split(".")[1:]))]
+        sys.modules[name] = package
+    return folder
+
+
+def _folder() -> Path:
+    found = importlib.util.find_spec("lmdeploy")
+    if found is None or not found.submodule_search_locations:
+        raise ModuleNotFoundError("No module named 'lmdeploy'")
+    return Path(next(iter(found.submodule_search_locations)))
