@@ -39,8 +39,30 @@ def _complete_engine(
     return [CompletionItem(name) for name in pins.engines() if name.startswith(incomplete)]
 
 
+def _target(context: click.Context, _: click.Parameter, given: str | None) -> str:
+    """The target that was given, or the one an engine is for that is not for CPUs."""
+    engine = context.params.get("engine")
+    return given or (_home(engine) if engine else "cpu")
+
+
+def _home(name: str) -> str:
+    from dspatch import pins
+    from dspatch.errors import DspatchError
+
+    try:
+        targets = pins.engine(name).targets
+    except DspatchError:
+        return "cpu"  # The command itself says what is wrong with the engine.
+    return "cpu" if "cpu" in targets or not targets else targets[0]
+
+
+# Eager, so that it is known when --target looks for its default.
 engine = click.option(
-    "--engine", metavar="NAME", shell_complete=_complete_engine, help="Engine; vllm when left out."
+    "--engine",
+    metavar="NAME",
+    is_eager=True,
+    shell_complete=_complete_engine,
+    help="Engine; vllm when left out.",
 )
 rev = click.option(
     "--rev",
@@ -51,9 +73,8 @@ rev = click.option(
 target = click.option(
     "--target",
     type=click.Choice(TARGETS),
-    default="cpu",
-    show_default=True,
-    help="Where the wheel will run.",
+    callback=_target,
+    help="Where the wheel will run; cpu when left out, where the engine has it.",
 )
 variant = click.option(
     "--variant",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from dspatch import paths, pins, series
 
 SHIPPED = series.load("lmdeploy", paths.data("patches"), paths.data("templates"))
@@ -20,4 +22,7 @@ def test_every_patch_was_written_for_a_pin_and_every_trait_is_asked_for() -> Non
     revs = {pin.rev for pin in pins.pinned("lmdeploy")}
     assert {patch.written_for for patch in SHIPPED.patches} <= revs
     asked = {name.removeprefix("!") for patch in SHIPPED.patches for name in patch.needs}
+    templates = paths.data("templates") / "lmdeploy"
+    for template in templates.rglob("*.j2"):
+        asked |= set(re.findall(r"\btraits\.(\w+)", template.read_text()))
     assert asked == SHIPPED.traits.keys()

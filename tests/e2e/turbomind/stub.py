@@ -1,0 +1,180 @@
+"""TurboMind's compiled part and CUDA, as much of them as a conversion asks for; each stub is named here.
+
+Configurations take only the fields that the C++ has, and modules only its children and parameters (from
+`attention_weight.h`, `moe_weight.h`, `ffn_weight.h`, `decoder_layer_weight.h` and `model_weight.h`, v0.14.0
+to v0.16.0; `shared` from the strings of v0.18.0's binary), so a wrong name fails here as it does there.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from enum import Enum
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+FIELDS = {
+    "RopeConfig": "type base dim factor max_position_embeddings yarn_attention_factor yarn_beta_fast"
+    " yarn_beta_slow llama3_low_freq_factor llama3_high_freq_factor"
+    " llama3_original_max_position_embeddings mrope_section mrope_interleaved",
+    "AttentionConfig": "hidden_dim head_dim head_num kv_head_num kv_lora_rank q_lora_rank qk_rope_dim"
+    " v_head_dim tp_size tp_rank data_type window_size causal output_gate rope qk_nope_dim"
+    " softmax_scale use_logn_attn",
+    "MoeConfig": "expert_num experts_per_token act_type fuse_silu norm_topk_prob topk_method"
+    " scoring_func topk_group n_group router_n_groups routed_scale ep_size ep_rank data_type",
+    "FfnConfig": "hidden_dim inter_size act_type fuse_silu is_expert tp_size tp_rank data_type",
+    "DecoderLayerConfig": "",
+    "ModuleListConfig": "",
+    "NormConfig": "dim norm_eps zero_centered data_type",
+    "LayerNormConfig": "dim norm_eps data_type",
+    "LinearConfig": "input_dim output_dim data_type format has_bias",
+    "ModelWeightConfig": "hidden_units tp_size tp_rank data_type",
+}
+CHILDREN = {
+    "AttentionConfig": "w_qkv wo q_proj q_a_proj q_b_proj kv_a_proj q_norm k_norm q_a_layernorm"
+    " kv_a_layernorm",
+    "MoeConfig": "gate shared_gate experts shared",
+    "FfnConfig": "w1 w2 w3 w1w3",
+    "DecoderLayerConfig": "attention attention_norm ffn_norm feed_forward moe_ffn linear_attn",
+    "ModelWeightConfig": "layers norm output",
+}
+PARAMETERS = {
+    "NormConfig": "weight",
+    "LinearConfig": "weight bias scales zeros",
+    "MoeConfig": "score_correction_bias",
+    "ModelWeightConfig": "tok_embeddings",
+}
+KINDS = (
+    "INVALID BOOL UINT2 UINT4 UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FP16 FP32 FP64 BF16"
+    " FP8_E4M3 FP8_E5M2 FP4_E2M1 GENERIC_FLOAT"
+)
+DataType = Enum("DataType", {f"TYPE_{kind}": kind for kind in KINDS.split()})  # type: ignore[misc]
+
+
+class Config:
+    """A configuration of the C++: its own fields and no other."""
+
+    def __init__(self, kind: str) -> None:
+        object.__setattr__(self, "kind", kind)
+        for field in FIELDS[kind].split():
+            object.__setattr__(self, field, 0)
+        if kind == "AttentionConfig":
+            object.__setattr__(self, "rope", Config("RopeConfig"))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in FIELDS[self.kind].split():  # type: ignore[attr-defined]
+            raise AttributeError(f"{self.kind} has no field {name}")  # type: ignore[attr-defined]
+        object.__setattr__(self, name, value)
+
+    def clone(self) -> Config:
+        return copy.deepcopy(self)
+
+
+class Slot:
+    """A parameter that was allocated, in a type that no conversion casts to."""
+
+    type = None
+
+    def __init__(self, module: Module, name: str, shape: list[int]) -> None:
+        self._module, self._name, self._shape = module, name, shape
+
+    @property
+    def byte_size(self) -> int:
+        return torch.Size(self._shape).numel() * 8
+
+    def copy_from(self, tensor: torch.Tensor) -> None:
+        assert tensor.dtype == torch.float64, f"{self._name} came rounded to {tensor.dtype}"
+        self._module.tensors[self._name] = tensor.clone()
+
+
+class Module:
+    """One module of the engine: its configuration, tensors and children, each under a known name."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, self.kind = config.clone(), config.kind  # type: ignore[attr-defined]
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.children: dict[str, Module] = {}
+
+    def param(self, name: str) -> Any:
+        assert name in PARAMETERS[self.kind].split(), f"{self.kind} has no parameter {name}"
+        return SimpleNamespace(alloc=lambda shape, kind: Slot(self, name, shape))
+
+    def add_child_raw(self, name: str, child: Module) -> None:
+        known = CHILDREN.get(self.kind, "").split()
+        assert name in known or self.kind == "ModuleListConfig", f"{self.kind} has no child {name}"
+        self.children[name] = child
+
+    def set_plan(self, plan: Any) -> None:
+        pass
+
+
+class Device:
+    """A GPU's context, entered around every copy."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, *args: object) -> None: ...
+
+
+class Root:
+    """The engine's sentinel, which is given the whole model."""
+
+    model: Module
+
+    def add_child_raw(self, name: str, child: Module) -> None:
+        assert name == "text_model"
+        self.model = child
+
+
+PLAN = SimpleNamespace(
+    family="reference",
+    shape_constraints=((1, 1), (1, 1)),
+    bridge=(1, 1, DataType.TYPE_INVALID, DataType.TYPE_INVALID),
+    gate_up=lambda activation, width: 0,
+)
+GEMM = SimpleNamespace(get_weight_plan=lambda query: PLAN)
+
+
+def compiled() -> ModuleType:
+    """What stands for `_turbomind`."""
+    module = ModuleType("_turbomind")
+    for kind in FIELDS:
+        setattr(module, kind, lambda kind=kind: Config(kind))
+    module.DataType = DataType  # type: ignore[attr-defined]
+    module.ActivationType = Enum("ActivationType", "kSilu kSiluGptOss")  # type: ignore[attr-defined]
+    module.create_module = Module  # type: ignore[attr-defined]
+    module.WeightQuery = SimpleNamespace  # type: ignore[attr-defined]
+    for name in ("DataFormat", "ResolveLinearWeightFormat"):
+        setattr(module, name, lambda *args, **kwargs: SimpleNamespace())
+    return module
+
+
+class Registry:
+    """mmengine's, as far as models register themselves."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        self.models: dict[str, type] = {}
+
+    def register_module(self, name: str) -> Any:
+        return lambda model: self.models.setdefault(name, model)
+
+
+def install(tree: Path) -> None:
+    """Make `lmdeploy.turbomind` of a tree importable here: no GPU, no compiled part, no servers."""
+    torch.Tensor.cuda = lambda self, *args, **kwargs: self  # type: ignore[method-assign, assignment]
+    module = compiled()
+    sys.modules["_turbomind"] = module
+    for name in ("lmdeploy", "lmdeploy.turbomind", "lmdeploy.turbomind.models"):
+        package = ModuleType(name)
+        package.__path__ = [str(tree.joinpath(*name.split(".")))]
+        sys.modules[name] = package
+    sys.modules["lmdeploy.turbomind"]._tm = module  # type: ignore[attr-defined]
+    for name, known in (
+        ("lmdeploy.archs", {"get_model_arch": None, "search_nested_config": None}),
+        ("mmengine", {"Registry": Registry}),
+    ):
+        stub = ModuleType(name)
+        stub.__dict__.update(known)
+        sys.modules[name] = stub

@@ -1,0 +1,132 @@
+"""What the patched TurboMind refuses, and how it tells who asked for it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dspatch import paths
+
+TEMPLATES = paths.data("templates") / "lmdeploy" / "turbomind"
+CONFIGS = Path(__file__).parents[1] / "data" / "configs"
+
+
+def loaded(name: str, module: str, **known: Any) -> ModuleType:
+    """A template without traits, as a module."""
+    made = ModuleType(module)
+    made.__dict__.update(known)
+    exec(compile((TEMPLATES / f"{name}.py.j2").read_text(), name, "exec"), made.__dict__)
+    return made
+
+
+LIMITS = loaded("deepseek_limits", "deepseek_limits")
+
+
+def unable(name: str, **changes: Any) -> str | None:
+    config = json.loads((CONFIGS / f"{name}.json").read_text())
+    config |= changes
+    found: str | None = LIMITS.unable(config["architectures"][0], SimpleNamespace(**config))
+    return found
+
+
+@pytest.mark.parametrize("name", ["deepseek-v2-lite", "deepseek-v2", "deepseek-v2.5"])
+def test_the_published_models_of_the_second_generation_are_taken(name: str) -> None:
+    assert unable(name) is None
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "deepseek-r1", "deepseek-v3.1"])
+def test_the_third_generation_is_refused_for_its_router(name: str) -> None:
+    told = unable(name)
+    assert told
+    assert "from 8 groups by noaux_tc" in told
+
+
+def test_other_models_are_none_of_its_business() -> None:
+    assert LIMITS.unable("LlamaForCausalLM", SimpleNamespace()) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "part"),
+    [
+        ("deepseek-v2-lite", {"kv_lora_rank": 256}, "latents of 512 + 64, not 256 + 64"),
+        ("deepseek-v2-lite", {"kv_lora_rank": "512"}, "kv_lora_rank in its config is '512'"),
+        ("deepseek-v2-lite", {"n_routed_experts": True}, "n_routed_experts in its config is True"),
+        ("deepseek-v2-lite", {"num_experts_per_tok": 9}, "no router is compiled for 9 of 64"),
+        ("deepseek-v2-lite", {"n_routed_experts": 66}, "no router is compiled for 6 of 66"),
+        ("deepseek-v2-lite", {"topk_method": "noaux_tc"}, "the router noaux_tc is not"),
+        ("deepseek-v2-lite", {"scoring_func": "sigmoid"}, "scores experts by sigmoid"),
+        ("deepseek-v2-lite", {"rope_scaling": {"type": "linear"}}, "RoPE of the kind linear"),
+        ("deepseek-v2-lite", {"quantization_config": {"quant_method": "fp8"}}, "floating-point"),
+        ("deepseek-v2-lite", {"attention_bias": True}, "has biases"),
+        ("deepseek-v2-lite", {"tie_word_embeddings": True}, "are tied"),
+        ("deepseek-v2-lite", {"moe_layer_freq": 2}, "not every later layer has experts"),
+        ("deepseek-v2", {"n_group": 4}, "not 160 in 4"),
+        ("deepseek-v2", {"norm_topk_prob": True}, "does not normalise"),
+        (
+            "deepseek-v2-lite",
+            {"norm_topk_prob": True, "routed_scaling_factor": 2.0},
+            "disagrees on whether",
+        ),
+    ],
+)
+def test_each_rule_refuses_what_breaks_it(name: str, changes: dict[str, Any], part: str) -> None:
+    told = unable(name, **changes)
+    assert told
+    assert part in told
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module that refuses, in a package with V3's config."""
+    package, archs = ModuleType("engine"), ModuleType("engine.archs")
+    package.__path__ = []
+    arch = ("DeepseekV3ForCausalLM", SimpleNamespace(n_group=8))
+    archs.get_model_arch = lambda *_, **__: arch  # type: ignore[attr-defined]
+    turbomind, table = (
+        ModuleType("engine.turbomind"),
+        ModuleType("engine.turbomind.supported_models"),
+    )
+    turbomind.__path__ = []
+    table.SUPPORTED_ARCHS = {}  # type: ignore[attr-defined]
+    limits = LIMITS
+    modules = {
+        "engine": package,
+        "engine.archs": archs,
+        "engine.turbomind": turbomind,
+        "engine.turbomind.supported_models": table,
+        "engine.turbomind.deepseek_limits": limits,
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.delenv("LMDEPLOY_TURBOMIND_FALLBACK", raising=False)
+    return loaded("asked_for", "engine.asked_for", __package__="engine")
+
+
+def test_who_asked_for_turbomind_and_would_get_another_engine_is_told_why(
+    engine: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = engine.refusal("deepseek-v3", "pytorch")
+    assert "TurboMind was asked for and cannot serve deepseek-v3: its router" in told
+    assert "--backend pytorch" in told
+    assert engine.refusal("deepseek-v3", "turbomind") is None
+    monkeypatch.setenv("LMDEPLOY_TURBOMIND_FALLBACK", "1")
+    assert engine.refusal("deepseek-v3", "pytorch") is None
+
+
+def test_without_limits_the_table_gives_the_reason(
+    engine: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "engine.turbomind.deepseek_limits", None)
+    assert "it has no model for DeepseekV3ForCausalLM" in engine.refusal("v3", "pytorch")
+
+
+def test_a_turbomind_that_cannot_be_loaded_says_what_is_missing(
+    engine: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "engine.turbomind.supported_models", None)
+    assert "cannot be loaded here" in engine.refusal("v3", "pytorch")
