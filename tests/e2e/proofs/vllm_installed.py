@@ -329,6 +329,28 @@ def package_v32() -> str:
     return f"imported: {deepseek_v32.DeepseekV32ForCausalLM.__name__}"
 
 
+def nobind() -> str:
+    """What becomes of the cores of a rank where none are to be bound."""
+    from vllm.utils.ompmultiprocessing import OMPProcessManager
+
+    manager = OMPProcessManager.__new__(OMPProcessManager)
+    manager.local_world_size, manager.local_dp_rank = 1, None
+    manager.simulate_multi_node, manager.reserve_cpu_num = False, 0
+    manager._parse_omp_threads_bind_env()
+    return f"{len(manager.cpu_lists)} lists of cores"
+
+
+def body_list() -> str:
+    """What the request of a chat says to a list."""
+    from pydantic import ValidationError
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+    try:
+        return str(ChatCompletionRequest.model_validate([]))
+    except ValidationError:
+        return "refused as no object"
+
+
 def flag(*words: str) -> str:
     """What `vllm serve` says of words on its command line."""
     from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -346,11 +368,13 @@ def flag(*words: str) -> str:
 
 
 PROOFS = {
+    "vllm-body-not-an-object": body_list,
     "vllm-cpu-amx-unasked": amx,
     "vllm-cpu-env-routing-simulation": simulated_cpu,
     "vllm-cpu-kv-b-proj-emptied": packed,
     "vllm-cpu-mla-one-shape": head_sizes,
     "vllm-cpu-mla-refused": lambda: backend(sparse=False),
+    "vllm-cpu-nobind-crash": nobind,
     "vllm-cpu-rope-strides": rope,
     "vllm-cpu-slot-mapping": slots,
     "vllm-cpu-sparse-mla-refused": lambda: backend(sparse=True),
