@@ -1,4 +1,4 @@
-"""Keep what `dspatch run` found of a job as a proof: `docs/proofs/ENGINE-REV-TARGET.json`, which the support table reads.
+"""Keep what `dspatch run` found of a job as a proof in docs/proofs, which the support table reads.
 
     python benchmarks/write_proof.py dspatch-work/jobs/vllm-0.13.0-cpu-deepseek --machine "2-core x86, under load"
 
