@@ -10,6 +10,7 @@ import click
 
 from dspatch import __version__, options
 from dspatch.commands import audit as _audit
+from dspatch.commands import bench as _bench
 from dspatch.commands import bisect as _bisect
 from dspatch.commands import conformance as _conformance
 from dspatch.commands import doctor as _doctor
@@ -177,8 +178,20 @@ def status(as_json: bool, **given: Any) -> None:
 
 
 # Importing these modules registers their commands on the groups.
-_REGISTERED = (_doctor, _edit, _exchange, _inspect, _lint, _matrix, _pin, _rebase, _serve, _wheel)
-for group in (groups.pin, groups.patch, groups.serve, groups.wheel):
+_REGISTERED = (
+    _bench,
+    _doctor,
+    _edit,
+    _exchange,
+    _inspect,
+    _lint,
+    _matrix,
+    _pin,
+    _rebase,
+    _serve,
+    _wheel,
+)
+for group in (groups.bench, groups.pin, groups.patch, groups.serve, groups.wheel):
     cli.add_command(group)
 cli.add_command(_audit.audit)
 cli.add_command(_bisect.bisect)

@@ -115,6 +115,13 @@ class NotWritableError(DspatchError):
     exit_code = 27
 
 
+class LeakError(DspatchError):
+    """A server under steady load grew, or its late answers were not its early ones."""
+
+    exit_code = 28
+    follows_result = True
+
+
 class GitError(DspatchError):
     """A git command failed."""
 
@@ -276,6 +283,13 @@ class SourceBuildError(DspatchError):
     exit_code = 55
 
 
+class LoadError(DspatchError):
+    """Requests of a load failed, or the load could not be made."""
+
+    exit_code = 56
+    follows_result = True
+
+
 class ServerError(DspatchError):
     """No OpenAI-compatible server answers at an address, or it lets nobody in."""
 
@@ -312,6 +326,12 @@ class NoToleranceError(DspatchError):
     """Nobody has measured what the checks accept in a dtype."""
 
     exit_code = 62
+
+
+class CalibrationError(DspatchError):
+    """An engine whose numbers were to be taken for noise is not sound."""
+
+    exit_code = 65
 
 
 class ServeFlagsError(DspatchError):

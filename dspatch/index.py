@@ -19,12 +19,12 @@ __all__ = [
     "IndexFile",
     "Listing",
     "Progress",
+    "cached",
     "download",
     "download_listed",
     "files",
     "find",
     "holds",
-    "is_cached",
     "listing",
 ]
 
@@ -113,10 +113,10 @@ def holds(target: Path, sha256: str) -> bool:
     return target.is_file() and hash_of(target) == sha256
 
 
-def is_cached(file: IndexFile) -> bool:
-    """Whether a file of which the index states the hash is in the cache."""
-    folder = paths.cache() / "downloads" / (file.sha256 or "")
-    return file.sha256 is not None and holds(folder / file.filename, file.sha256)
+def cached(file: IndexFile) -> Path | None:
+    """Where a file of which the index states the hash is in the cache, `None` where it is not."""
+    place = paths.cache() / "downloads" / (file.sha256 or "") / file.filename
+    return place if file.sha256 is not None and holds(place, file.sha256) else None
 
 
 def download_listed(project: str, file: IndexFile, progress: Progress | None = None) -> Path:

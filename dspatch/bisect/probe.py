@@ -16,7 +16,7 @@ from dspatch.bisect.search import Verdict
 from dspatch.carry.remote import releasestore
 from dspatch.conformance.report import CheckResult, Report
 from dspatch.engines import Options, Progress, environment
-from dspatch.errors import DiskFullError, DspatchError, EngineEnvironmentError
+from dspatch.errors import DiskFullError, DspatchError
 from dspatch.series import digest_of
 
 ROOM = 10_000_000_000  # bytes that an environment with a build of torch for GPUs takes, and pip's cache
@@ -71,6 +71,12 @@ def probe(candidate: Candidate, asked: Asked, out: Path, progress: Progress) -> 
     return judged(candidate.version, content, asked)
 
 
+def at_hand(candidate: Candidate, asked: Asked) -> bool:
+    """Whether a release can be tried with what is in the cache."""
+    place = index.cached(candidate.wheel)
+    return place is not None and environment.has(asked.engine, place)
+
+
 def judged(version: str, content: Mapping[str, Any], asked: Asked, *, kept: bool = False) -> Tried:
     """The verdict of a check from the results of a whole run on one model.
 
@@ -101,13 +107,9 @@ def _measured(candidate: Candidate, asked: Asked, out: Path, progress: Progress)
 
     file = candidate.wheel
     progress(f"{candidate.version}: {file.filename}")
-    if asked.cached_only and not index.is_cached(file):
-        raise EngineEnvironmentError("its environment is not in the cache.")
     wheel = index.download_listed(candidate.project, file)
     check_base(wheel)
     if not environment.has(asked.engine, wheel):
-        if asked.cached_only:
-            raise EngineEnvironmentError("its environment is not in the cache.")
         _need_room()
     with environment.lent(asked.engine, wheel, keep=asked.keep, progress=progress) as lent:
         report = run(

@@ -21,5 +21,10 @@ def wheel() -> None:
 
 
 @click.group()
+def bench() -> None:
+    """Measure engines: the noise of the checks, load, leaks, where time goes."""
+
+
+@click.group()
 def serve() -> None:
     """What serves: its options, variables and metrics, its logs and its machine."""

@@ -191,8 +191,8 @@ def _number(one: Ran, check: str, value: float | None) -> CheckResult:
     if value is None:
         return _result(one, check, "not-shown", "there is nothing whole to run")
     # Written so that NaN fails.
-    status: Status = "pass" if value <= limit.value else "fail"
-    return _result(one, check, status, "", measured=value, tolerance=limit.value, unit=limit.unit)
+    status: Status = "pass" if value <= limit.limit else "fail"
+    return _result(one, check, status, "", measured=value, tolerance=limit.limit, unit=limit.unit)
 
 
 def _started(one: Ran) -> CheckResult:

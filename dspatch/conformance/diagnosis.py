@@ -52,10 +52,10 @@ class Diagnosis:
 
 def diagnose(seen: Seen, results: Sequence[CheckResult], ask: Ask) -> Diagnosis | None:
     """The diagnosis of a model with a failed check; `None` when none failed or no place is wrong."""
-    limit = tolerance.find("golden.fp32", seen.dtype)
+    limit = tolerance.find("golden.fp32", seen.dtype, seen.device)
     if limit is None or all(result.status != "fail" for result in results):
         return None
-    found = symptom.find(seen, limit.value)
+    found = symptom.find(seen, limit.limit)
     if found is None:
         return None
     likely = causes.rank(found, seen.config, results, ask)

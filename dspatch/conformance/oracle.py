@@ -75,11 +75,12 @@ class Oracle:
             return [_faults(json.loads(target.read_text())) for target in targets]
 
     def measure(
-        self, pairs: Sequence[tuple[Golden, Observed]], band: float
+        self, pairs: Sequence[tuple[Golden, Observed]], band: float, dtype: str
     ) -> list[Mapping[str, Any]]:
         """The numbers of each engine run beside the golden results; the worker documents them.
 
-        `band` is the relative difference up to which an operation's result is right.
+        `band` is the relative difference up to which an operation's result is right, `dtype` what the
+        engines computed in.
         """
         targets = [observed.tensors.with_name("measure.json") for _, observed in pairs]
         self.work(
@@ -91,6 +92,7 @@ class Oracle:
                     "result": str(observed.tensors),
                     "target": str(target),
                     "band": band,
+                    "dtype": dtype,
                     "scale": golden.checkpoint.case.config["routed_scaling_factor"],
                 }
                 for (golden, observed), target in zip(pairs, targets, strict=True)

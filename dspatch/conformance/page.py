@@ -52,7 +52,7 @@ def as_html(report: Report, name: str, selftest: Selftest | None = None) -> str:
         diagnoses=report.diagnoses,
         where=diagnosis.where,
         manner=diagnosis.manner,
-        drawn=[_drawn(report, curves.variant) for curves in report.curves],
+        drawn=[one for curves in report.curves if (one := _drawn(report, curves.variant))],
         tolerances=_tolerances(report, checks),
         facts=_facts(report.facts),
         matrix=_matrix(selftest) if selftest else None,
@@ -106,19 +106,22 @@ def _model(report: Report, variant: str) -> dict[str, Any]:
     }
 
 
-def _drawn(report: Report, variant: str) -> Drawn:
+def _drawn(report: Report, variant: str) -> Drawn | None:
+    """The charts of a model; none where no tolerance says what is right."""
     curves = next(each for each in report.curves if each.variant == variant)
-    dtype = report.on(variant)[0].dtype
-    golden, nats = (tolerance.find(check, dtype) for check in ("golden.fp32", "decode.paged"))
-    assert golden is not None
-    assert nats is not None
+    dtype, device = report.on(variant)[0].dtype, report.facts.get("device", "cpu")
+    golden, nats = (
+        tolerance.find(check, dtype, device) for check in ("golden.fp32", "decode.paged")
+    )
+    if golden is None or nats is None:
+        return None
     counts = curves.logprob_errors
-    depth = charts.depth(curves.depths, golden.value, golden.noise)
+    depth = charts.depth(curves.depths, golden.limit, golden.noise)
     worst = max(curves.depths, key=lambda one: one[1], default=("", 0.0))
     return Drawn(
         variant=variant,
         depth=depth,
-        histogram=charts.histogram(counts, nats.value) if counts else None,
+        histogram=charts.histogram(counts, nats.limit) if counts else None,
         worst=f"{worst[1]:.2g} at {worst[0]}",
         right=all(mark.right for mark in depth.marks),
     )
@@ -126,9 +129,10 @@ def _drawn(report: Report, variant: str) -> Drawn:
 
 def _tolerances(report: Report, checks: Iterable[str]) -> list[dict[str, Any]]:
     dtypes = {result.dtype for result in report.results}
-    pairs = [(check, dtype) for check in checks for dtype in sorted(dtypes)]
-    found = [(pair, tolerance.find(*pair)) for pair in pairs]
-    return [{"check": c, "dtype": d, "of": of} for (c, d), of in found if of is not None]
+    device = report.facts.get("device", "cpu")
+    rows = tolerance.table()
+    keys = [(check, dtype, device) for check in checks for dtype in sorted(dtypes)]
+    return [{"check": key[0], "dtype": key[1], "of": rows[key]} for key in keys if key in rows]
 
 
 def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -134,14 +134,21 @@ def measured(bench: Bench, pairs: Sequence[tuple[Golden, Observed]]) -> list[See
     """What each trial gave beside the oracle; a trial that did not start has no measures."""
     ran = [pair for pair in pairs if pair[1].shown]
     bench.progress(f"measuring {len(ran)} of {len(pairs)} models against the oracle")
-    found = iter(bench.oracle.measure(ran, _band(bench)) if ran else [])
+    found = iter(
+        bench.oracle.measure(ran, _band(bench, ran[0][1]), bench.options.dtype) if ran else []
+    )
     return [_seen(bench, one, next(found) if one.shown else {}) for _, one in pairs]
 
 
-def _band(bench: Bench) -> float:
+def _band(bench: Bench, observed: Observed) -> float:
     """Up to which relative difference an operation's result is right; 0 where nobody knows."""
-    limit = tolerance.find("golden.fp32", bench.options.dtype)
-    return limit.value if limit else 0.0
+    limit = tolerance.find("golden.fp32", bench.options.dtype, _device(observed))
+    return limit.limit if limit else 0.0
+
+
+def _device(observed: Observed) -> str:
+    """What an engine computed on; one that does not say so is held to what holds on a CPU."""
+    return str(observed.facts.get("device", "cpu"))
 
 
 def _seen(bench: Bench, observed: Observed, measures: Any) -> Seen:
@@ -151,6 +158,7 @@ def _seen(bench: Bench, observed: Observed, measures: Any) -> Seen:
         config=observed.trial.config,
         facts=observed.facts,
         measures=measures,
+        device=_device(observed),
     )
 
 
@@ -171,9 +179,10 @@ def report(
     known = next((one.facts for one in observed if not one.error), {})
     facts = {
         "engine": bench.engine,
-        **{key: known[key] for key in ("vllm", "torch") if key in known},
+        **{key: known[key] for key in ("vllm", "torch", "device") if key in known},
         "oracle": ", ".join(bench.oracle.requirements),
         "reference-ops": bench.options.reference_ops,
+        **({"tolerances": str(mine)} if (mine := tolerance.own()) else {}),
         "seconds": {o.trial.name: o.facts.get("seconds", {}).get("total") for o in observed},
     }
     ask = sources.asked_of(bench.python, bench.engine)

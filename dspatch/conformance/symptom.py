@@ -94,8 +94,8 @@ def _of_tensor(text: str) -> tuple[int | None, str]:
 
 def _run(seen: Seen, run: str, band: float) -> Symptom | None:
     prompts = seen.prompts(run)
-    choices = tolerance.find("indexer.choices", seen.dtype)
-    missed = choices.value if choices else 0.0
+    choices = tolerance.find("indexer.choices", seen.dtype, seen.device)
+    missed = choices.limit if choices else 0.0
     wrong = [
         (_order(*_split(name)), prompt, name, entry)
         for prompt, measures in prompts.items()

@@ -1,50 +1,95 @@
-"""What each check accepts, from tolerance.toml."""
+"""What each check accepts, from tolerance.toml and from a file of one's own."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from dspatch.errors import ConformanceError
 from dspatch.paths import PACKAGE
 from dspatch.tomlfile import load
 
-KEYS = {"value", "unit", "noise", "fault", "reason", "date"}
+KEYS = {"unit", "noise", "fault", "reason", "date"}
+Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """A limit in `unit`, between the largest `noise` and the smallest `fault` measured."""
+    """A limit in `unit`, between the largest `noise` and the smallest `fault` measured.
 
-    value: float
+    Without a `value` the two are too close: there the check decides nothing.
+    """
+
+    value: float | None
     unit: str
     noise: float
     fault: float
     reason: str
     date: str
 
+    @property
+    def limit(self) -> float:
+        """The value of a tolerance that decides."""
+        assert self.value is not None
+        return self.value
+
+
+def shipped() -> Path:
+    """The table that comes with dspatch."""
+    return PACKAGE / "conformance" / "tolerance.toml"
+
+
+def own() -> Path | None:
+    """A table of the user's own, whose rows go before those that ship: `DSPATCH_TOLERANCES`."""
+    given = os.environ.get("DSPATCH_TOLERANCES")
+    return Path(given).expanduser().resolve() if given else None
+
+
+def table() -> Mapping[Key, Tolerance]:
+    """Every row, by (check, dtype, device); raises `ConformanceError` for a file that is none."""
+    mine = own()
+    return {**read(shipped()), **(read(mine) if mine else {})}
+
+
+def find(check: str, dtype: str, device: str = "cpu") -> Tolerance | None:
+    """The tolerance of a check in a dtype on a device; `None` where none decides."""
+    row = table().get((check, dtype, device))
+    return row if row is not None and row.value is not None else None
+
+
+def undecided(check: str, dtype: str, device: str = "cpu") -> Tolerance | None:
+    """What was measured where no tolerance can tell noise from fault; `None` elsewhere."""
+    row = table().get((check, dtype, device))
+    return row if row is not None and row.value is None else None
+
 
 @cache
-def table() -> dict[tuple[str, str], Tolerance]:
-    """Every tolerance, by (check, dtype)."""
-    path = PACKAGE / "conformance" / "tolerance.toml"
-    file = load(path, ConformanceError)
-    return {
-        (check, dtype): _read(check, dtype, entry)
-        for check, dtypes in file.data.items()
-        for dtype, entry in dtypes.items()
-    }
+def read(path: Path) -> Mapping[Key, Tolerance]:
+    """The rows of one file. Raises `ConformanceError` with file and row."""
+    data = load(path, ConformanceError).data
+    rows: dict[Key, Tolerance] = {}
+    for check, dtypes in data.items():
+        for dtype, devices in _tables(path, dtypes, check):
+            for device, entry in _tables(path, devices, f"{check} in {dtype}"):
+                rows[check, dtype, device] = _row(path, f"{check} in {dtype} on {device}", entry)
+    return rows
 
 
-def find(check: str, dtype: str) -> Tolerance | None:
-    """The tolerance of a check in a dtype; nobody has measured it when there is none."""
-    return table().get((check, dtype))
+def _tables(path: Path, value: Any, where: str) -> list[tuple[str, Any]]:
+    if not isinstance(value, Mapping):
+        raise ConformanceError(f"{path.name}, {where}: rows are named by check, dtype and device.")
+    return list(value.items())
 
 
-def _read(check: str, dtype: str, entry: dict[str, Any]) -> Tolerance:
-    if entry.keys() != KEYS:
+def _row(path: Path, where: str, entry: Any) -> Tolerance:
+    keys = entry.keys() if isinstance(entry, Mapping) else set()
+    if keys - {"value"} != KEYS:
         raise ConformanceError(
-            f"tolerance.toml, {check} in {dtype}: the keys must be {', '.join(sorted(KEYS))}."
+            f"{path.name}, {where}: the keys must be {', '.join(sorted(KEYS))}, and `value` where"
+            " the check decides."
         )
-    return Tolerance(**{**entry, "date": str(entry["date"])})
+    return Tolerance(**{"value": None, **entry, "date": str(entry["date"])})

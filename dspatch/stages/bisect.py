@@ -46,6 +46,8 @@ def run(asked: Asked, ends: Ends, console: Console) -> Bisected:
     _need_check(asked)
     case = small.case(asked.model)
     among = releases.between(releases.candidates(asked.engine), ends.good, ends.bad)
+    if asked.cached_only:
+        among = [each for each in among if not each.lacks and probe.at_hand(each, asked)]
     prepare_work()
     folder = paths.work() / "bisect"
     with locked(folder, "a bisection"), console.working("bisect") as step:

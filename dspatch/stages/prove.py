@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dspatch import paths, receipt
+from dspatch import files, paths, receipt
 from dspatch.console import Console
 from dspatch.errors import NoGpuError
 from dspatch.job import Job
@@ -87,9 +87,13 @@ def _converts(job: Job) -> bool:
 
 def _inputs(wheel: str, models: Sequence[str], wanted: Wanted) -> str:
     """Everything that the numbers of a report depend on, as one hash."""
+    from dspatch.conformance import tolerance
+
     suite = digest_of([paths.PACKAGE / "conformance", paths.PACKAGE / "engines"])
     own = [str(folder) for folder in wanted.checkpoints]
-    inputs = [wheel, list(models), own, wanted.reference_ops, wanted.dtype, suite]
+    limits = tolerance.own()
+    mine = files.sha256(limits) if limits and limits.is_file() else ""
+    inputs = [wheel, list(models), own, wanted.reference_ops, wanted.dtype, suite, mine]
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
 

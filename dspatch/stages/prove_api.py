@@ -82,7 +82,7 @@ def of_job(job: Job, variants: Sequence[str], console: Console, limits: Limits) 
 
     wheel = job.dist / receipt.require(job, "build-wheel")["wheel"]["path"]
     prove.need_machine(job)
-    service = _service(job.id.engine)
+    service = service_of(job.id.engine)
     model = proving.models_for(variants or receipt.require(job, "apply")["variants"])[0]
     with job.locked(), console.working("conformance") as step:
         python = for_wheel(job.id.engine, wheel, step).python
@@ -95,7 +95,7 @@ def of_subject(
     """The server of an engine that no job built. Raises `NoGpuError` where it needs a GPU."""
     model = proving.models_for(variants or [DEFAULT])[0]
     prove_any.need_machine(subject)
-    service = _service(subject.engine)
+    service = service_of(subject.engine)
     prepare_work()
     with locked(subject.folder, subject.name), console.working("conformance") as step:
         python = subject.python(step)
@@ -120,7 +120,7 @@ def _own(
     seconds: Seconds = {}
     begun = time.monotonic()
     with (
-        _running(python, service, model, folder, limits, step) as (url, checkpoint),
+        running(python, service, model, folder, limits, step) as (url, checkpoint),
         closing(Wire(base=url, limit=limits.requests, timeout=limits.timeout)) as wire,
     ):
         seconds["start"] = round(time.monotonic() - begun, 1)
@@ -132,7 +132,7 @@ def _own(
     return _written(name, report, folder / "api")
 
 
-def _service(engine: str) -> Serves:
+def service_of(engine: str) -> Serves:
     """What says how the engine's server is started; asked before an environment is made for it."""
     service: Serves | None = getattr(engines.get(engine), "service", None)
     if service is None:
@@ -154,9 +154,10 @@ def _clock(seconds: Seconds, name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _running(
+def running(
     python: Path, service: Serves, model: str, folder: Path, limits: Limits, step: engines.Progress
 ) -> Iterator[tuple[str, Path]]:
+    """The engine's own server on loopback with the small model that speaks: its address, and the checkpoint."""
     from dspatch.conformance import oracle
     from dspatch.conformance.api import script
     from dspatch.engines import serving

@@ -127,7 +127,7 @@ def need_tolerances(dtype: str) -> None:
     """Raise `NoToleranceError` for a dtype in which nobody has measured what the checks accept."""
     from dspatch.conformance import tolerance
 
-    known = sorted({each for _, each in tolerance.table()})
+    known = sorted({each for _, each, _ in tolerance.table()})
     if dtype not in known:
         raise NoToleranceError(
             f"No check has a tolerance in {dtype}, so every one would fail.",

@@ -203,7 +203,7 @@ def test_every_tensor_matters(name: str) -> None:
 def test_the_oracle_would_be_seen_to_be_wrong(name: str) -> None:
     standing = oracle.ensure()
     golden = standing.golden([small.case(name)])[0]
-    limit = tolerance.table()["oracle.sane", "float32"].value
+    limit = tolerance.table()["oracle.sane", "float32", "cpu"].limit
     found = ask(standing, golden, FACTS, "odd")
     assert isinstance(found, dict)
     assert len(found) >= 6

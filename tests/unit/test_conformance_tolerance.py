@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dspatch.bench import limits, tolerancefile
 from dspatch.conformance import checks, conversion, tolerance
 from dspatch.errors import ConformanceError
 
 
 def test_every_check_has_a_limit_and_every_limit_a_check() -> None:
     known = {*checks.CHECKS, *conversion.MEASURED}
-    assert {check for check, _ in tolerance.table()} == known
-    assert all((check, "float32") in tolerance.table() for check in known)
+    assert {check for check, _, _ in tolerance.table()} == known
+    assert all((check, "float32", "cpu") in tolerance.table() for check in known)
 
 
 @pytest.mark.parametrize("key", sorted(tolerance.table()))
-def test_a_limit_lies_between_noise_and_fault(key: tuple[str, str]) -> None:
-    limit = tolerance.table()[key]
-    assert limit.noise <= limit.value < limit.fault
-    assert limit.reason
-    assert limit.unit
-    if limit.noise:
-        assert limit.value >= 10 * limit.noise
-        assert limit.fault >= 10 * limit.value
+def test_a_limit_lies_between_noise_and_fault(key: tuple[str, str, str]) -> None:
+    row = tolerance.table()[key]
+    assert row.reason
+    assert row.unit
+    if row.value is None:
+        assert row.fault <= limits.CLOSE * row.noise
+        assert tolerance.find(*key) is None
+        return
+    assert row.noise <= row.value < row.fault
+    room = 10 if key[1] == "float32" else limits.CLOSE**0.5 * 0.95
+    if row.noise:
+        assert row.value >= room * row.noise
+        assert row.fault >= room * row.value
 
 
 def test_what_nobody_measured_has_no_limit() -> None:
@@ -34,8 +41,28 @@ def test_what_nobody_measured_has_no_limit() -> None:
 def test_a_table_with_a_missing_key_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "conformance").mkdir()
-    (tmp_path / "conformance" / "tolerance.toml").write_text('["a.b".float32]\nvalue = 1\n')
-    monkeypatch.setattr(tolerance, "PACKAGE", tmp_path)
-    with pytest.raises(ConformanceError, match=r"a\.b in float32"):
-        tolerance.table.__wrapped__()
+    for number, (text, why) in enumerate(
+        [
+            ('["a.b".float32.cpu]\nvalue = 1\n', r"a\.b in float32 on cpu: the keys must be"),
+            ('["a.b".float32]\nvalue = 1\n', r"a\.b in float32 on value"),
+            ('["a.b"]\nfloat32 = 1\n', r"named by check, dtype and device"),
+        ]
+    ):
+        path = tmp_path / f"{number}.toml"
+        path.write_text(text)
+        monkeypatch.setenv("DSPATCH_TOLERANCES", str(path))
+        with pytest.raises(ConformanceError, match=why):
+            tolerance.table()
+
+
+def test_rows_of_ones_own_go_before_those_that_ship(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = ("golden.fp32", "float32", "cpu")
+    path = tmp_path / "mine.toml"
+    tolerancefile.write(path, {key: replace(tolerance.table()[key], value=0.5)})
+    monkeypatch.setenv("DSPATCH_TOLERANCES", str(path))
+    found = tolerance.find(*key)
+    assert found is not None
+    assert found.value == 0.5
+    assert tolerance.find("decode.paged", "float32") is not None

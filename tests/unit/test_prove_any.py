@@ -83,7 +83,7 @@ def test_a_build_for_gpus_needs_one(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         prove_any.run(subject("0.32.0"), Console(as_json=True), proving.Wanted())
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float7"])
+@pytest.mark.parametrize("dtype", ["float8", "float7"])
 def test_a_dtype_that_nobody_has_measured_is_refused_at_once(dtype: str) -> None:
     with pytest.raises(errors.NoToleranceError, match=dtype):
         prove_any.run(subject(), Console(as_json=True), proving.Wanted(dtype=dtype))

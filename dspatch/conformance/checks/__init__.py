@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any
@@ -60,26 +61,43 @@ def unshown(seen: Seen, why: str) -> list[CheckResult]:
 
 
 def _one(name: str, seen: Seen) -> CheckResult:
-    limit = tolerance.find(name, seen.dtype)
-    if limit is None:
-        return CheckResult(
-            check=name,
-            variant=seen.variant,
-            dtype=seen.dtype,
-            status="fail",
-            note=f"tolerance.toml has no tolerance for {name} in {seen.dtype}",
-        )
+    limit = tolerance.find(name, seen.dtype, seen.device)
+    value = math.inf if limit is None else limit.limit
     check = CHECKS[name]
-    verdict = check(seen, limit.value) if "limit" in signature(check).parameters else check(seen)
+    verdict = check(seen, value) if "limit" in signature(check).parameters else check(seen)
+    if limit is None:
+        return _unjudged(name, seen, verdict)
     return CheckResult(
         check=name,
         variant=seen.variant,
         dtype=seen.dtype,
-        status=_status(verdict, limit.value),
+        status=_status(verdict, limit.limit),
         measured=verdict.measured,
-        tolerance=limit.value,
+        tolerance=limit.limit,
         unit=limit.unit,
         note=verdict.unseen or verdict.note,
+    )
+
+
+def _unjudged(name: str, seen: Seen, verdict: Verdict) -> CheckResult:
+    """A measure that nothing is held against: where nobody measured it fails, else it shows nothing."""
+    usable = not (verdict.wrong or verdict.unseen)
+    known = tolerance.undecided(name, seen.dtype, seen.device)
+    where = f"{name} in {seen.dtype} on {seen.device}"
+    why = f"tolerance.toml has no tolerance for {where}"
+    if known is not None:
+        why = (
+            f"in {seen.dtype} on {seen.device} it decides nothing: noise reaches {known.noise:.2g}"
+            f" {known.unit}, the weakest fault {known.fault:.2g}"
+        )
+    return CheckResult(
+        check=name,
+        variant=seen.variant,
+        dtype=seen.dtype,
+        status="fail" if known is None else "not-shown",
+        measured=verdict.measured if usable else None,
+        unit=known.unit if known else "",
+        note=why if usable else f"{why}; {verdict.unseen or verdict.note}",
     )
 
 

@@ -13,8 +13,9 @@ Prompts = Mapping[str, Mapping[str, Any]]
 class Seen:
     """One engine run on one small model, measured against the oracle.
 
-    `facts` is what the engine said of itself, `measures` what the oracle's worker measured, and
-    `runs` says which run to judge as which: under a planted fault, that one's.
+    `device` is what it computed on. `facts` is what the engine said of itself, `measures` what the
+    oracle's worker measured, and `runs` says which run to judge as which: under a planted fault,
+    that one's.
     """
 
     variant: str
@@ -22,6 +23,7 @@ class Seen:
     config: Mapping[str, Any]
     facts: Mapping[str, Any]
     measures: Mapping[str, Any]
+    device: str = "cpu"
     runs: Mapping[str, str] = field(
         default_factory=lambda: {name: f"{name}/" for name in ("alone", "together", "again")}
     )

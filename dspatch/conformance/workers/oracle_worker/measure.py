@@ -14,7 +14,7 @@ Tensors = Mapping[str, Tensor]
 
 
 def measure(
-    golden: Path, checkpoint: Path, result: Path, band: float, scale: float
+    golden: Path, checkpoint: Path, result: Path, band: float, scale: float, dtype: str
 ) -> dict[str, Any]:
     """All that the checks judge, as JSON values; `band` and `scale` are those of `placing.compare`.
 
@@ -27,7 +27,7 @@ def measure(
     known = _grouped(expected)
     runs = {name: run(known, _below(found, name), band, scale) for name in _runs(found)}
     sane = {key: float(value) for key, value in _below(expected, "sane.").items()}
-    compared = weights(load_file(checkpoint), _below(found, "weights/"))
+    compared = weights(load_file(checkpoint), _below(found, "weights/"), dtype)
     return {"runs": runs, "weights": compared, "sane": sane}
 
 
@@ -134,16 +134,25 @@ def _routes(expected: Tensors, found: Tensors, tokens: int) -> list[list[Any]]:
     ]
 
 
-def weights(expected: Tensors, found: Tensors) -> dict[str, Any]:
-    """Names on one side only, names with gaps (NaN), and names whose values are not bit-equal."""
+def weights(expected: Tensors, found: Tensors, dtype: str) -> dict[str, Any]:
+    """Names on one side only, names with gaps (NaN), and names whose values are not bit-equal.
+
+    A parameter may have the checkpoint's dtype, or the one that the engine computes in, rounded once.
+    """
     shared = sorted(expected.keys() & found.keys())
     return {
         "missing": sorted(expected.keys() - found.keys()),
         "extra": sorted(found.keys() - expected.keys()),
         "unfilled": sorted(n for n, v in found.items() if bool(v.isnan().any())),
-        "differing": [n for n in shared if not _bit_equal(expected[n], found[n])],
+        "differing": [
+            n for n in shared if not _bit_equal(_in(expected[n], found[n], dtype), found[n])
+        ],
         "compared": len(shared),
     }
+
+
+def _in(expected: Tensor, found: Tensor, dtype: str) -> Tensor:
+    return expected.to(found.dtype) if str(found.dtype) == f"torch.{dtype}" else expected
 
 
 def _bit_equal(x: Tensor, y: Tensor) -> bool:

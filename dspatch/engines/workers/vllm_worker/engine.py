@@ -73,6 +73,7 @@ def facts(llm: Any) -> dict[str, Any]:
         "vllm": vllm.__version__,
         "torch": torch.__version__,
         "attention": sorted(_backends(llm)),
+        "device": next(model_of(llm).parameters()).device.type,
         "prefix_caching": bool(config.cache_config.enable_prefix_caching),
         "chunked_prefill": bool(getattr(config.scheduler_config, "enable_chunked_prefill", False)),
         "max_num_batched_tokens": config.scheduler_config.max_num_batched_tokens,

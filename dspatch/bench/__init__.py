@@ -1,0 +1,1 @@
+"""Measurements of engines: what noise the checks see, how fast they serve, whether they leak, where time goes."""

@@ -1,0 +1,98 @@
+"""From noise and weakest fault to the tolerance between them, or to none where they are too close."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dspatch.bench import noise
+from dspatch.bench.noise import Band
+from dspatch.conformance.tolerance import Key, Tolerance
+
+ROOM = 10.0  # a tolerance that stands stays where noise and fault keep so far away from it
+CLOSE = 4.0  # a fault below so many times the noise cannot be told from it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A row of the new table beside the old one, and where its noise and its fault were seen."""
+
+    key: Key
+    new: Tolerance
+    old: Tolerance | None
+    band: Band
+
+    @property
+    def verdict(self) -> str:
+        """What became of the tolerance."""
+        if self.new.value is None:
+            return "decides nothing"
+        if self.old is None or self.old.value is None:
+            return "new"
+        return "stands" if self.new.value == self.old.value else "changed"
+
+
+def row(band: Band, known: Mapping[Key, Tolerance], *, of: str, date: str) -> Row | None:
+    """The row of a band; `of` says what was measured. Without any known fault there is none.
+
+    Of a row that was there noise and fault only widen: what was seen once stays seen.
+    """
+    old = known.get(band.key)
+    fault = noise.fault_of(band, known)
+    pattern = old or known.get((band.key[0], "float32", "cpu"))
+    if fault is None or pattern is None:
+        return None
+    seen = max(band.noise, old.noise if old else 0.0)
+    weakest = min(fault, old.fault if old else math.inf)
+    value = limit(seen, weakest, pattern)
+    stands = old is not None and value == old.value
+    new = Tolerance(
+        value=value,
+        unit=pattern.unit,
+        noise=_up(seen),
+        fault=_down(weakest),
+        reason=old.reason if old and stands else _reason(value, pattern, of),
+        date=old.date if old and stands and (old.noise, old.fault) == (seen, weakest) else date,
+    )
+    return Row(key=band.key, new=new, old=old, band=band)
+
+
+def limit(seen: float, weakest: float, before: Tolerance) -> float | None:
+    """The tolerance between noise and weakest fault; `before` stands where there is room around it."""
+    value = before.value
+    if value is not None and seen * ROOM <= value and value * ROOM <= weakest:
+        return value
+    if not weakest > seen * CLOSE:
+        return None
+    if seen == 0:
+        return 0.0 if value == 0 else _digits(min(value or math.inf, weakest / ROOM))
+    return (
+        _digits(math.sqrt(seen) * math.sqrt(weakest))
+        if math.isfinite(weakest)
+        else _digits(seen * ROOM)
+    )
+
+
+def _reason(value: float | None, pattern: Tolerance, of: str) -> str:
+    if value is None:
+        return f"noise and the weakest fault are too close for any limit; {of}"
+    if value == 0:
+        return pattern.reason
+    return f"the geometric mean of noise and weakest fault; {of}"
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.2g}")
+
+
+def _up(value: float) -> float:
+    """Two digits, never below."""
+    short = _digits(value)
+    return short if short >= value else float(f"{value * 1.05:.2g}")
+
+
+def _down(value: float) -> float:
+    """Two digits, never above."""
+    short = _digits(value)
+    return short if short <= value else float(f"{value * 0.95:.2g}")

@@ -1,0 +1,105 @@
+"""What each check measured on healthy engines, and under the planted faults that it must catch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from dspatch.conformance.checks.cache import BYTES
+from dspatch.conformance.report import Report
+from dspatch.conformance.selftest import Selftest
+from dspatch.conformance.tolerance import Key, Tolerance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """One number: of a check, in a dtype on a device; `fault` names what was planted, if anything."""
+
+    check: str
+    dtype: str
+    device: str
+    measured: float
+    where: str
+    fault: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Band:
+    """The largest number without a fault, the smallest under one that the check must catch.
+
+    `fault` is `None` where no fault of the check could be planted.
+    """
+
+    key: Key
+    noise: float
+    noise_at: str
+    fault: float | None = None
+    fault_at: str = ""
+
+
+def of_clean(report: Report, engine: str) -> Iterator[Seen]:
+    """The numbers of a run without a fault; of a check that could not look there is none."""
+    device = str(report.facts.get("device", "cpu"))
+    for result in report.results:
+        if result.measured is not None:
+            yield Seen(
+                check=result.check,
+                dtype=result.dtype,
+                device=device,
+                measured=result.measured,
+                where=f"{engine}, {result.variant}",
+            )
+
+
+def of_faults(tested: Selftest, engine: str) -> Iterator[Seen]:
+    """The number that each planted fault gave to the check that it names."""
+    device = str(tested.clean.facts.get("device", "cpu"))
+    for one in tested.planted:
+        for result in one.results:
+            if result.check == one.fault.caught_by and result.measured is not None:
+                yield Seen(
+                    check=result.check,
+                    dtype=result.dtype,
+                    device=device,
+                    measured=result.measured,
+                    where=f"{engine}, {one.variant}",
+                    fault=one.fault.name,
+                )
+
+
+def bands(numbers: Iterable[Seen]) -> dict[Key, Band]:
+    """Noise and weakest fault of each check, dtype and device; without a clean number there is no band."""
+    found: dict[Key, list[Seen]] = {}
+    for one in numbers:
+        found.setdefault((one.check, one.dtype, one.device), []).append(one)
+    return {key: _band(key, rows) for key, rows in found.items() if any(not r.fault for r in rows)}
+
+
+def _band(key: Key, rows: list[Seen]) -> Band:
+    # A number that is none must count as the largest noise and the smallest fault.
+    noise = max((r for r in rows if not r.fault), key=lambda r: _or(r.measured, math.inf))
+    weakest = min((r for r in rows if r.fault), key=lambda r: _or(r.measured, 0.0), default=None)
+    return Band(
+        key=key,
+        noise=_or(noise.measured, math.inf),
+        noise_at=noise.where,
+        fault=None if weakest is None else _or(weakest.measured, 0.0),
+        fault_at="" if weakest is None else f"{weakest.fault}: {weakest.where}",
+    )
+
+
+def _or(value: float, instead: float) -> float:
+    return instead if math.isnan(value) else value
+
+
+def fault_of(band: Band, known: Mapping[Key, Tolerance]) -> float | None:
+    """The weakest fault, or where none is planted in a run that of float32; of sizes, in this dtype."""
+    check, dtype, _ = band.key
+    if band.fault is not None:
+        return band.fault
+    row = known.get(band.key) or known.get((check, "float32", "cpu"))
+    if row is None:
+        return None
+    of_float32 = band.key not in known and "bytes" in row.unit
+    return row.fault * BYTES.get(dtype, 4) / BYTES["float32"] if of_float32 else row.fault

@@ -1,0 +1,160 @@
+"""`dspatch bench`: what engines measure: noise of the checks, load, leaks, and where time goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dspatch import options
+from dspatch.commands.groups import bench
+from dspatch.console import Console
+
+if TYPE_CHECKING:
+    from dspatch.stages.prove_any import Subject
+
+
+def _subjects(envs: tuple[str, ...], wheels: tuple[Path, ...], engine: str) -> list[Subject]:
+    from dspatch.stages import prove_any
+
+    found = [prove_any.in_environment(each, engine) for each in envs]
+    found += [prove_any.of_wheel(each, engine) for each in wheels]
+    if not found:
+        raise click.UsageError("name an engine with --env or --wheel")
+    return found
+
+
+@bench.command("calibrate")
+@options.engine
+@click.option(
+    "--env", "envs", multiple=True, metavar="PYTHON",
+    help="A sound engine: what this Python, or virtual environment, has; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--wheel", "wheels", multiple=True, metavar="FILE", type=click.Path(path_type=Path),
+    help="A sound engine: this wheel, in an environment of its own; repeatable.",
+)  # fmt: skip
+@click.option(
+    "--dtype", "dtypes", multiple=True, metavar="NAME",
+    help="What the engines compute in; repeatable. float32, bfloat16 and float16 when left out.",
+)  # fmt: skip
+@options.variant
+@click.option(
+    "--assume-healthy", is_flag=True,
+    help="Do not ask that an engine passes in float32 first.",
+)  # fmt: skip
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    default=Path("tolerance.toml"), show_default=True, help="Where the table goes.",
+)  # fmt: skip
+@options.as_json
+def calibrate(
+    engine: str | None,
+    envs: tuple[str, ...],
+    wheels: tuple[Path, ...],
+    dtypes: tuple[str, ...],
+    variants: tuple[str, ...],
+    assume_healthy: bool,
+    output: Path,
+    as_json: bool,
+) -> None:
+    """Measure what the checks of conformance accept, and write tolerance.toml.
+
+    Noise is what sound engines give: other orders of the same sums, batches, chunks, threads. The
+    fault is the weakest planted one that each check must catch. Where the two are too close, the
+    row has no tolerance, and the check shows nothing. `conformance` reads the table that ships, and
+    before it the one that DSPATCH_TOLERANCES names.
+
+    \b
+    dspatch bench calibrate --env .venv/bin/python --dtype bfloat16 -o tolerance.toml
+    DSPATCH_TOLERANCES=tolerance.toml dspatch conformance --env .venv/bin/python --dtype bfloat16
+    """
+    from dspatch.stages import calibrate as stage
+    from dspatch.stages import show_calibrate
+
+    console = Console(as_json=as_json)
+    wanted = stage.Wanted(
+        dtypes=dtypes or stage.DTYPES, models=variants, assume_healthy=assume_healthy
+    )
+    subjects = _subjects(envs, wheels, engine or "vllm")
+    show_calibrate.written(stage.run(subjects, wanted, output.resolve(), console), console)
+
+
+def _one(place: str, engine: str) -> Subject:
+    """A Python, an environment's folder or a wheel, by what it is."""
+    from dspatch.stages import prove_any
+
+    if place.endswith(".whl"):
+        return prove_any.of_wheel(Path(place), engine)
+    return prove_any.in_environment(place, engine)
+
+
+SERVER = (
+    options.engine,
+    click.option(
+        "--of", "place", required=True, metavar="PYTHON|WHEEL",
+        help="The engine: a Python or virtual environment that has it, or a wheel.",
+    ),
+    click.option(
+        "--model", default="deepseek-v3", show_default=True, metavar="NAME",
+        help="The small model that is served, as `conformance --variant` names it.",
+    ),
+)  # fmt: skip
+
+
+def _server(command: options.Command) -> options.Command:
+    for option in reversed(SERVER):
+        command = option(command)
+    return command
+
+
+@bench.command("load")
+@_server
+@click.option(
+    "--against", metavar="PYTHON|WHEEL",
+    help="The peer that takes turns with it; without it the same engine, which shows the spread.",
+)  # fmt: skip
+@click.option("--rounds", type=click.IntRange(min=2), default=5, show_default=True, help="Of each.")
+@click.option(
+    "--requests", type=click.IntRange(min=1), default=24, show_default=True, help="Of a round."
+)
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="At once."
+)
+@click.option(
+    "--prompt-tokens", type=click.IntRange(1, 400), default=128, show_default=True,
+    help="Of each request.",
+)  # fmt: skip
+@click.option(
+    "--output-tokens", type=click.IntRange(2, 100), default=32, show_default=True,
+    help="Of each request.",
+)  # fmt: skip
+@options.as_json
+def load(
+    engine: str | None,
+    place: str,
+    model: str,
+    against: str | None,
+    rounds: int,
+    as_json: bool,
+    **shape: int,
+) -> None:
+    """Measure how fast a server answers under load, beside a peer.
+
+    Both servers run on loopback with one small model; guidellm, in an environment of its own, loads
+    them in turns. They count as different only where every pair of rounds says so, and by more than
+    two rounds of one server are apart. A small model shows the engine's overhead, not a GPU's speed.
+
+    \b
+    dspatch bench load --of patched.whl --against .venv-stock
+    """
+    from dspatch.bench.generator import Load
+    from dspatch.stages import load as stage
+    from dspatch.stages import show_load
+
+    console = Console(as_json=as_json)
+    name = engine or "vllm"
+    peer = _one(against, name) if against else None
+    wanted = stage.Wanted(load=Load(**shape), rounds=rounds, model=model)
+    show_load.told(stage.run(_one(place, name), peer, wanted, console), console)
