@@ -108,18 +108,15 @@ def variables() -> dict[str, str]:
 def read(report: Path) -> Round:
     """A round from guidellm's report. Raises `LoadError` for a report that is none."""
     try:
-        metrics = json.loads(report.read_text())["benchmarks"][0]["metrics"]
-        done, failed = (_count(metrics, kind) for kind in ("successful", "errored"))
+        (whole,) = json.loads(report.read_text())["benchmarks"]
+        metrics, totals = whole["metrics"], whole["request_totals"]
+        done, failed = (int(totals[kind]) for kind in ("successful", "errored"))
         values = {name: _value(metrics, *place) for name, place in PLACES.items()} if done else {}
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise _unreadable(report, error) from None
     if any(not math.isfinite(value) for value in values.values()):
         raise _unreadable(report, ValueError("a metric is no number"))
     return Round(completed=done, errors=failed, values=values)
-
-
-def _count(metrics: Mapping[str, Any], kind: str) -> int:
-    return int(metrics["request_totals"][kind])
 
 
 def _value(metrics: Mapping[str, Any], group: str, part: str) -> float:

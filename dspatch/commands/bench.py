@@ -158,3 +158,54 @@ def load(
     peer = _one(against, name) if against else None
     wanted = stage.Wanted(load=Load(**shape), rounds=rounds, model=model)
     show_load.told(stage.run(_one(place, name), peer, wanted, console), console)
+
+
+@bench.command("soak")
+@options.engine
+@click.option(
+    "--of", "place", metavar="PYTHON|WHEEL",
+    help="The engine whose server is started: a Python or virtual environment, or a wheel.",
+)  # fmt: skip
+@click.option(
+    "--model", default="deepseek-v3", show_default=True, metavar="NAME",
+    help="With --of: the small model that is served.",
+)  # fmt: skip
+@click.option("--url", metavar="URL", help="A server that runs on this machine; with --pid.")
+@click.option("--pid", type=click.IntRange(min=1), metavar="N", help="With --url: its process.")
+@click.option(
+    "--minutes", type=click.FloatRange(min=0.05), default=30.0, show_default=True,
+    help="How long; hours are better.",
+)  # fmt: skip
+@options.as_json
+def soak(
+    engine: str | None,
+    place: str | None,
+    model: str,
+    url: str | None,
+    pid: int | None,
+    minutes: float,
+    as_json: bool,
+) -> None:
+    """Load a server for a long time, and tell whether it grows or drifts.
+
+    Prompts and answers of many lengths, and clients that leave early, in cycles; after each the
+    server comes to rest, and its memory, its open files and its KV blocks in use are read. Memory
+    counts as leaking when the lower 95 % bound of its slope is above 1 GiB a day. The same greedy
+    prompts are asked first and last.
+
+    \b
+    dspatch bench soak --of .venv/bin/python --minutes 60
+    dspatch bench soak --url http://127.0.0.1:8000 --pid 4711 --minutes 240
+    """
+    from dspatch.bench.soaking import Plan
+    from dspatch.stages import show_soak
+    from dspatch.stages import soak as stage
+
+    if (place is None) == (url is None) or (url is None) != (pid is None):
+        raise click.UsageError("give --of, or --url with --pid")
+    console, plan = Console(as_json=as_json), Plan(seconds=minutes * 60)
+    if url is not None and pid is not None:
+        show_soak.told(stage.at_url(url, pid, plan, console), console)
+        return
+    assert place is not None
+    show_soak.told(stage.of_subject(_one(place, engine or "vllm"), model, plan, console), console)

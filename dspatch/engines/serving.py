@@ -7,7 +7,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -41,14 +41,22 @@ def free_port() -> int:
 
 @contextmanager
 def started(
-    service: Service, port: int, log: Path, *, timeout: float, progress: Progress = silent
+    service: Service,
+    port: int,
+    log: Path,
+    *,
+    timeout: float,
+    progress: Progress = silent,
+    born: Callable[[int], None] = lambda pid: None,
 ) -> Iterator[str]:
     """The address of the running server; it is stopped at the end of the block.
 
-    `timeout` is in seconds until it answers. Raises `EngineError` when it ends before, or is too slow.
+    `timeout` is in seconds until it answers. `born` is told the process that
+    leads its group. Raises `EngineError` when it ends before, or is too slow.
     """
     url = f"http://{HOST}:{port}"
     with process.background(service.argv, env=service.env, log=log) as running:
+        born(running.pid)
         progress("starting the engine's server")
         ends = time.monotonic() + timeout
         while not _up(url):

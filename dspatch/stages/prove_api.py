@@ -155,9 +155,18 @@ def _clock(seconds: Seconds, name: str) -> Iterator[None]:
 
 @contextmanager
 def running(
-    python: Path, service: Serves, model: str, folder: Path, limits: Limits, step: engines.Progress
+    python: Path,
+    service: Serves,
+    model: str,
+    folder: Path,
+    limits: Limits,
+    step: engines.Progress,
+    born: Callable[[int], None] = lambda pid: None,
 ) -> Iterator[tuple[str, Path]]:
-    """The engine's own server on loopback with the small model that speaks: its address, and the checkpoint."""
+    """The engine's own server on loopback with the small model that speaks: its address, and the checkpoint.
+
+    `born` is told the process that the server's others come from.
+    """
     from dspatch.conformance import oracle
     from dspatch.conformance.api import script
     from dspatch.engines import serving
@@ -168,7 +177,7 @@ def running(
     port = serving.free_port()
     starts = service(python, made.path, name=SERVED_AS, port=port, parsers=parsers)
     log = folder / "api" / "server.log"
-    with serving.started(starts, port, log, timeout=limits.start, progress=step) as url:
+    with serving.started(starts, port, log, timeout=limits.start, progress=step, born=born) as url:
         yield url, made.path
 
 

@@ -1,0 +1,84 @@
+"""A soak as lines, a page, and the object that --json prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dspatch.bench.page import Line, Page, Table
+from dspatch.bench.slope import Slope
+from dspatch.console import Console
+from dspatch.stages import soak
+from dspatch.stages.show import relative
+from dspatch.stages.soak import DAY, Result
+
+MIB = float(1 << 20)
+
+
+def told(done: Result, console: Console) -> None:
+    """What was seen; raises `LeakError` behind it when something is wrong."""
+    for name, what in _rows(done):
+        console.say(f"{name}: {what}")
+    console.say("; ".join(relative(file) for file in done.files))
+    console.result(soak.as_dict(done))
+    soak.check(done)
+
+
+def page_of(done: Result) -> Page:
+    """The page of a soak."""
+    return Page(
+        title=f"Soak: {done.name}",
+        verdict="; ".join(done.wrong) or "no growth and no drift seen",
+        ok=not done.wrong,
+        about="Sampled at rest after each cycle; the first fifth of the samples is left out of the"
+        " lines. Bounds are one-sided, 95 %.",
+        tables=(Table(title="What was seen", headers=("", ""), rows=list(_rows(done))),),
+        lines=tuple(_lines(done)),
+    )
+
+
+def _rows(done: Result) -> Iterator[tuple[str, str]]:
+    found = done.soaked
+    seconds = found.samples[-1].seconds if found.samples else 0.0
+    yield "server", done.name
+    counts = f"{found.left} left early, {found.errors} failed"
+    yield "load", f"{found.requests} requests in {seconds:.0f} s, {counts}"
+    yield "memory", _slope(done.memory, MIB, "MiB")
+    if done.blocks is not None:
+        yield "KV blocks in use at rest", _slope(done.blocks, 0.01, "%")
+    files = [sample.files for sample in found.samples]
+    if files:
+        yield "open files", f"{files[0]} at first, {files[-1]} at the end"
+    same = sum(e == late for e, late in zip(found.early, found.late, strict=False))
+    yield "greedy answers that stayed", f"{same} of {len(found.early)}"
+
+
+def _slope(one: Slope | None, unit: float, name: str) -> str:
+    if one is None:
+        return "too few samples for a slope"
+    low, middle, high = (value * DAY / unit for value in (one.low, one.slope, one.high))
+    return (
+        f"{middle:+.4g} {name} a day ({low:+.4g} to {high:+.4g}), from {one.start / unit:.4g} {name};"
+        f" {one.samples} samples"
+    )
+
+
+def _lines(done: Result) -> Iterator[Line]:
+    series = {
+        "memory": ("MiB", [(s.seconds, s.memory / MIB) for s in done.soaked.samples], done.memory),
+        "KV blocks in use at rest": (
+            "%",
+            [(s.seconds, s.blocks * 100) for s in done.soaked.samples if s.blocks is not None],
+            done.blocks,
+        ),
+    }
+    for title, (unit, points, line) in series.items():
+        scale = MIB if unit == "MiB" else 0.01
+        if len(points) > 1:
+            fit = line and tuple((t, line.at(t) / scale) for t in (line.first, line.last))
+            yield Line(
+                title=title,
+                note=_slope(line, scale, unit),
+                unit=unit,
+                points=tuple(points),
+                fit=fit,  # type: ignore[arg-type]
+            )
