@@ -187,7 +187,7 @@ def test_many_names_are_cut_to_a_few() -> None:
 
 
 def test_a_dtype_without_a_tolerance_fails() -> None:
-    found = judged("golden.fp32", seen(dtype="bfloat16"))
+    found = judged("golden.fp32", seen(dtype="float8"))
     assert found.status == "fail"
     assert "no tolerance" in found.note
 
