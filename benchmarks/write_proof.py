@@ -27,6 +27,7 @@ def proof(job: Path, machine: str) -> dict[str, Any]:
         "command": f"dspatch run --engine {of['engine']} --rev v{of['rev']} --target {of['target']}{variants}",
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "machine": machine,
+        "job": of,
         "tree": applied["patched"]["tree"],
         "patches": [each["name"] for each in applied["patches"]],
         "wheel": {key: built["wheel"][key] for key in ("version", "sha256")},
@@ -42,7 +43,8 @@ def table(held: dict[str, Any]) -> list[str]:
     for name in dict.fromkeys(each["variant"] for each in held["results"]):
         mine = {each["check"]: each for each in held["results"] if each["variant"] == name}
         passed = sum(each["status"] == "pass" for each in mine.values())
-        told = [f"{mine[key]['measured']:.2g}" if key in mine else "" for key in COLUMNS]
+        seen = [mine[key]["measured"] if key in mine else None for key in COLUMNS]
+        told = ["not shown" if each is None else f"{each:.2g}" for each in seen]
         rows.append(f"| {name} | {passed} of {len(mine)} | {' | '.join(told)} |")
     return rows
 
@@ -59,7 +61,8 @@ def main() -> None:
     asked = parser.parse_args()
     held = proof(asked.job, asked.machine)
     of = _read(asked.job / "receipts" / "apply.json")["job"]
-    path = ROOT / "docs" / "proofs" / f"{of['engine']}-{of['rev']}-{of['target']}.json"
+    name = "-".join([of["engine"], of["rev"], of["target"], *of["variants"]])
+    path = ROOT / "docs" / "proofs" / f"{name}.json"
     path.write_text(json.dumps(held, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(path, held["summary"], held["wheel"], held["tree"], *table(held), sep="\n")
 

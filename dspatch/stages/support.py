@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dspatch.audit import finding as findings
+from dspatch.audit import proofs, recorded, served
 from dspatch.carry.matrix import claimcheck, claims
 from dspatch.errors import ClaimError
 from dspatch.files import write_atomically
+from dspatch.series import layered
 
 if TYPE_CHECKING:
     from dspatch.stages.matrix import Measured
@@ -38,6 +41,7 @@ def write(done: Measured, path: Path) -> bool:
     """Write the matrix into a document between its marks; whether anything changed."""
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     after = claims.written(before or _TITLE, done.engine, done.releases, done.rows)
+    after = with_served(after, done.engine, path.parent)
     if after != before:
         write_atomically(path, after.encode())
     return after != before
@@ -47,7 +51,8 @@ def check(done: Measured, path: Path) -> Checked:
     """Hold a document's claims against the matrix; raises `ClaimError` that names each difference."""
     found: list[str] = []
     open_cells = 0
-    blocks = claims.blocks(path.read_text(encoding="utf-8"), done.engine)
+    text = path.read_text(encoding="utf-8")
+    blocks = claims.blocks(text, done.engine)
     if not blocks:
         found.append(f"it has no part between marks that is about {done.engine}")
     for block in blocks:
@@ -58,6 +63,8 @@ def check(done: Measured, path: Path) -> Checked:
             found.append(f"a part of it cannot be read: {error}")
         found += map(str, differing)
         open_cells += unread
+    if with_served(text, done.engine, path.parent) != text:
+        found.append("its table of models is not what findings, patches and proofs make of it")
     if found:
         raise ClaimError(
             f"{path} claims what was not measured, in {len(found)} places.",
@@ -65,3 +72,24 @@ def check(done: Measured, path: Path) -> Checked:
             next=f"mend the patches, or dspatch patch matrix --engine {done.engine} --write {path}",
         )
     return Checked(blocks=len(blocks), open_cells=open_cells)
+
+
+def with_served(document: str, engine: str, folder: Path) -> str:
+    """The document with its table of models written anew, where it has one: from what it says of patches.
+
+    folder: that of the document; the proofs lie in its `proofs`. Raises `ClaimError` for one that
+    cannot be read.
+    """
+    if not served.asked(document, engine):
+        return document
+    noted = recorded.load(engine)
+    whole = [block for block in claims.blocks(document, engine) if not block.kind]
+    known = served.Known(
+        engine=engine,
+        findings=findings.load_all(engine, layered(engine).traits),
+        recorded=noted,
+        verdicts=claimcheck.claimed_of(whole[0], noted.releases) if whole else {},
+        proofs=tuple(each for each in proofs.load(folder / "proofs") if each.engine == engine),
+        stock=proofs.stock(folder / "proofs" / "audit-truth.json") if engine == "vllm" else {},
+    )
+    return served.written(document, known)

@@ -46,7 +46,7 @@ def differences(
     if scope is None:
         raise ValueError("it does not say which releases it speaks of")
     spoken_of = [v for v in releases if Version(scope[2]) <= Version(v) <= Version(scope[3])]
-    claimed = _claims(block, spoken_of)
+    claimed = claimed_of(block, spoken_of)
     measured = {
         (row.patch, row.target, version): row.cells[version]
         for row in rows
@@ -63,7 +63,7 @@ def differences(
     return list(_grouped(found, measured, spoken_of)), len(open_cells)
 
 
-def _claims(block: Block, releases: Sequence[str]) -> dict[_Key, str]:
+def claimed_of(block: Block, releases: Sequence[str]) -> dict[_Key, str]:
     """What is claimed of each cell; a cell that is spoken of twice has both claims."""
     found: dict[_Key, str] = {}
     for key, said in _lines_read(block, releases):

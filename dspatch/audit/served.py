@@ -1,0 +1,104 @@
+"""Which release serves which model: as upstream, patched and proven, patched, or not yet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+
+from dspatch import variants
+from dspatch.audit import proofs
+from dspatch.audit.finding import Finding
+from dspatch.audit.proofs import Proof
+from dspatch.audit.recorded import Recorded
+from dspatch.audit.select import Model, User, concerning
+from dspatch.carry.matrix import spans
+from dspatch.carry.matrix.matrix import APPLIES
+
+TARGETS = ("cpu", "cuda")
+GRAVE = ("wrong", "crash")
+Verdicts = Mapping[tuple[str, str, str], str]  # of patch, target and release
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What the table is made of: findings, where each was seen, what patches do, and what was run."""
+
+    engine: str
+    findings: tuple[Finding, ...]
+    recorded: Recorded
+    verdicts: Verdicts
+    proofs: tuple[Proof, ...]
+    stock: Mapping[
+        tuple[str, str, str], str
+    ]  # of model, target and release: the date of a clean run
+
+
+def state(known: Known, model: str, target: str, version: str, grave: Iterable[Finding]) -> str:
+    """What a release is to a model on a target, in the words of the table; `grave`: what `grave_of` says."""
+    ran = proofs.on(known.proofs, model, target, version)
+    same = (model, *variants.twins(variants.variant(model)))
+    dates = [known.stock[key] for name in same if (key := (name, target, version)) in known.stock]
+    if dates:
+        return f"upstream, run {max(dates)}"
+    if ran is not None:
+        unseen = max(ran.open.get(name, 0) for name in same)
+        return f"patched, proven {ran.date}" + (f", {unseen} checks not shown" if unseen else "")
+    bad = [each for each in grave if known.recorded.state(each.id, version) == "yes"]
+    if not bad:
+        return "not needed"
+    owing = [each for each in bad if not _mended(known, each, target, version)]
+    if not owing:
+        return "patched"
+    return f"not yet: {', '.join(each.id.removeprefix(f'{known.engine}-') for each in owing)}"
+
+
+def table(known: Known) -> Iterator[tuple[str, str, str, str]]:
+    """Rows of models, target, releases and state; models with the same states share theirs."""
+    releases = known.recorded.releases
+    for target in TARGETS:
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for model in variants.table():
+            grave = grave_of(known, model, target)
+            states = tuple(state(known, model, target, each, grave) for each in releases)
+            groups.setdefault(states, []).append(model)
+        for states, models in groups.items():
+            named = ", ".join(f"`{name}`" for name in models)
+            for told, group in groupby(zip(releases, states, strict=True), key=itemgetter(1)):
+                yield named, target, spans.between([version for version, _ in group]), told
+
+
+def grave_of(known: Known, model: str, target: str) -> list[Finding]:
+    """The findings that make a model wrong, crash or refused on a target, whoever serves it."""
+    user = User(models=(Model(variant=variants.variant(model)),), target=target)
+    found = [each.finding for each in concerning(known.findings, user) if not each.when]
+    return [each for each in found if _is_grave(each)]
+
+
+def asked(document: str, engine: str) -> bool:
+    """Whether a document has the marks of a table of an engine."""
+    return all(mark in document for mark in _marks(engine))
+
+
+def written(document: str, known: Known) -> str:
+    """The document with its table of an engine written anew, between its marks."""
+    opening, closing = _marks(known.engine)
+    lines = [("model", "target", "releases", "state"), ("---",) * 4, *table(known)]
+    body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    pattern = re.compile(f"{re.escape(opening)}.*?{re.escape(closing)}", re.S)
+    return pattern.sub(lambda _: f"{opening}\n{body}\n{closing}", document)
+
+
+def _marks(engine: str) -> tuple[str, str]:
+    return f"<!-- dspatch served {engine} -->", f"<!-- /dspatch served {engine} -->"
+
+
+def _is_grave(finding: Finding) -> bool:
+    refused = finding.severity == "missing" and bool(finding.applies.targets)
+    return refused or finding.blocks or finding.severity in GRAVE
+
+
+def _mended(known: Known, finding: Finding, target: str, version: str) -> bool:
+    return known.verdicts.get((finding.fix or "", target, version)) in APPLIES

@@ -1,0 +1,81 @@
+"""The table of models, the proofs under it and the patched trees that they ran say the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dspatch.audit import proofs
+from dspatch.errors import ClaimError
+from dspatch.stages import support
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+HELD = proofs.load(DOCS / "proofs")
+TREES = json.loads((ROOT / "tests" / "golden" / "trees.json").read_text())
+TABLE = (DOCS / "support.md").read_text()
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    shutil.copytree(DOCS / "proofs", tmp_path / "proofs")
+    return tmp_path
+
+
+def lines(document: str, model: str, state: str) -> list[str]:
+    return [each for each in document.splitlines() if f"`{model}`" in each and state in each]
+
+
+def test_the_table_is_what_the_proofs_make_of_it() -> None:
+    assert support.with_served(TABLE, "vllm", DOCS) == TABLE
+
+
+@pytest.mark.parametrize("proof", HELD, ids=lambda each: each.path.stem)
+def test_a_proof_ran_the_patches_that_ship(proof: proofs.Proof) -> None:
+    key = f"v{proof.version} {proof.target}"
+    of_the_family = proof.path.stem == f"{proof.engine}-{proof.version}-{proof.target}"
+    assert not of_the_family or proof.tree == TREES[key]
+
+
+def test_each_proven_release_is_in_the_table() -> None:
+    assert {each.version for each in HELD} >= {"0.13.0", "0.20.2"}
+    for each in HELD:
+        dated = lines(TABLE, "deepseek-v3", f"proven {each.date}") + lines(
+            TABLE, "deepseek-v3", "run "
+        )
+        assert "deepseek-v3" not in each.open or any(f" {each.version} " in line for line in dated)
+
+
+def test_a_proof_that_is_taken_away_makes_the_table_false(docs: Path) -> None:
+    (docs / "proofs" / "vllm-0.13.0-cpu.json").unlink()
+    without = support.with_served(TABLE, "vllm", docs)
+    assert without != TABLE
+    assert not [each for each in lines(without, "deepseek-v2", "proven") if "0.13.0" in each]
+
+
+def test_a_model_with_a_failed_check_is_not_proven(docs: Path) -> None:
+    path = docs / "proofs" / "vllm-0.13.0-cpu.json"
+    held = json.loads(path.read_text())
+    row = next(each for each in held["results"] if each["variant"] == "deepseek-v3")
+    row["status"] = "fail"
+    held["summary"] = "83 passed, 1 failed, 0 not shown"
+    path.write_text(json.dumps(held))
+    told = support.with_served(TABLE, "vllm", docs)
+    assert not [each for each in lines(told, "deepseek-v3", "proven") if "0.13.0" in each]
+    assert [each for each in lines(told, "deepseek-v2", "proven") if "0.13.0" in each]
+
+
+@pytest.mark.parametrize("fault", ["summary", "date", "text"])
+def test_a_proof_that_cannot_be_right_is_refused(docs: Path, fault: str) -> None:
+    path = docs / "proofs" / "vllm-0.13.0-cpu.json"
+    held = json.loads(path.read_text())
+    if fault == "summary":
+        held["results"][0]["status"] = "fail"
+    else:
+        held.pop("date")
+    path.write_text("{" if fault == "text" else json.dumps(held))
+    with pytest.raises(ClaimError, match=r"vllm-0\.13\.0-cpu\.json"):
+        support.with_served(TABLE, "vllm", docs)
