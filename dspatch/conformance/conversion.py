@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dspatch.conformance import oracle, small, tolerance
+from dspatch.conformance import engineconfig, oracle, small, tolerance
 from dspatch.conformance.faults import Fault
 from dspatch.conformance.oracle import Golden, Oracle
 from dspatch.conformance.report import CheckResult, Report, Status
@@ -25,11 +25,11 @@ MEASURED = {
     "conversion.exact": "exact",
     "conversion.logits": "logits",
 }
-CHECKS = ("conversion.done", "conversion.names", *MEASURED)
 DTYPE = "float32"
 NOT_RUN = "the engine was not started: what its conversion wrote was run instead, in float64"
 # How a patched conversion says that the engine cannot compute a model, as against failing at it.
 REFUSES = "NotImplementedError: TurboMind"
+STOPPED = "nothing: TurboMind was asked for"
 FAULTS = (
     ("softmax-scale", "conversion.attention", ()),
     ("rope-in-halves", "conversion.attention", ()),
@@ -149,7 +149,7 @@ def _report(judge: Oracle, version: str, ran: Sequence[Ran], measured: Sequence[
     results = [
         result
         for one, numbers in zip(ran, measured, strict=True)
-        for result in (_done(one), _names(one), *_numbers(one, numbers.get("", {})), _started(one))
+        for result in (*_facts(one, version), *_numbers(one, numbers.get("", {})), _started(one))
     ]
     return Report(results=tuple(results), facts=facts)
 
@@ -160,12 +160,41 @@ def _result(one: Ran, check: str, status: Status, note: str, **numbers: Any) -> 
     )
 
 
+def _facts(one: Ran, version: str) -> tuple[CheckResult, ...]:
+    return _asked(one), _done(one), _config(one, version), _names(one)
+
+
+def _asked(one: Ran) -> CheckResult:
+    """Who asks for TurboMind gets TurboMind, or is told why nothing was started."""
+    got = one.conversion.facts.get("asked", "")
+    if not got:
+        return _result(one, "conversion.asked", "not-shown", "the release's own choice did not run")
+    kept = got.startswith("TurbomindEngineConfig") or got.startswith(STOPPED)
+    return _result(one, "conversion.asked", "pass" if kept else "fail", f"started: {got}")
+
+
 def _done(one: Ran) -> CheckResult:
     error = one.conversion.error
     if error.startswith(REFUSES):
         return _result(one, "conversion.done", "not-shown", f"refused: {error}")
     note = error or f"given to the engine as {', '.join(one.conversion.facts['dtypes'])}"
     return _result(one, "conversion.done", "fail" if error else "pass", note)
+
+
+def _config(one: Ran, version: str) -> CheckResult:
+    """Every field that the engine reads of its configuration is there, in its type."""
+    check = "conversion.config"
+    if one.conversion.error:
+        return _result(one, check, "not-shown", "the conversion did not come to its end")
+    known = engineconfig.fields(version)
+    if not known:
+        return _result(
+            one, check, "not-shown", f"nobody read which fields lmdeploy {version} reads"
+        )
+    config = json.loads((one.conversion.folder / "engine.json").read_text())
+    wrong, unread = engineconfig.wrong(config, version), engineconfig.unread(config, version)
+    note = "; ".join(wrong) or f"{len(known)} fields; not read: {', '.join(unread) or 'none'}"
+    return _result(one, check, "fail" if wrong else "pass", note)
 
 
 def _names(one: Ran) -> CheckResult:
@@ -175,7 +204,7 @@ def _names(one: Ran) -> CheckResult:
         return _result(one, check, "not-shown", "the conversion did not come to its end")
     wrong = [
         f"{len(names)} {word}: {', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
-        for word in ("unread", "missing", "extra", "shapes")
+        for word in ("unread", "missing", "extra", "shapes", "rounded")
         if (names := one.conversion.facts[word])
     ]
     return _result(one, check, "fail" if wrong else "pass", "; ".join(wrong))

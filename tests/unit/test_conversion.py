@@ -24,6 +24,7 @@ WHOLE: dict[str, Any] = {
     "missing": [],
     "extra": [],
     "shapes": [],
+    "rounded": [],
 }
 NUMBERS = dict.fromkeys(conversion.MEASURED.values(), 0.0)
 
@@ -97,7 +98,7 @@ def test_what_is_whole_and_equal_passes() -> None:
     assert {each.status for each in conversion._numbers(one, NUMBERS)} == {"pass"}
 
 
-@pytest.mark.parametrize("word", ["unread", "missing", "extra", "shapes"])
+@pytest.mark.parametrize("word", ["unread", "missing", "extra", "shapes", "rounded"])
 def test_every_kind_of_wrong_name_fails(word: str) -> None:
     found = conversion._names(ran(**{word: ["a.weight"]}))
     assert found.status == "fail"

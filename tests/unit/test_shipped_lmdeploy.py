@@ -22,6 +22,8 @@ def test_every_patch_was_written_for_a_pin_and_every_trait_is_asked_for() -> Non
     revs = {pin.rev for pin in pins.pinned("lmdeploy")}
     assert {patch.written_for for patch in SHIPPED.patches} <= revs
     asked = {name.removeprefix("!") for patch in SHIPPED.patches for name in patch.needs}
+    given = [spec for patch in SHIPPED.patches for spec in (*patch.edits, *patch.files)]
+    asked |= {name.removeprefix("!") for spec in given for name in spec.when}
     templates = paths.data("templates") / "lmdeploy"
     for template in templates.rglob("*.j2"):
         asked |= set(re.findall(r"\btraits\.(\w+)", template.read_text()))

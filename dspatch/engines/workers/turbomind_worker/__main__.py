@@ -37,19 +37,24 @@ def main(request: Path) -> None:
 def _one(trial: dict[str, Any], out: Path, engine: dict[str, bool]) -> dict[str, Any]:
     from safetensors.torch import save_file
 
-    from .convert import run
+    from .convert import asked_for, run
 
+    checkpoint, asked = Path(trial["checkpoint"]), ""
     try:
-        config, found = run(Path(trial["checkpoint"]), **engine)
+        asked = asked_for(checkpoint)
+        config, found = run(checkpoint, **engine)
     except Exception as error:  # whatever the release's own code raises
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(where.filename).name}:{where.lineno}"
         traceback.print_exc()
-        return {"error": f"{type(error).__name__}: {error} ({place})"}
+        return {"error": _told(error), "asked": asked}
     tensors = {name: value.contiguous().clone() for name, value in found.pop("tensors").items()}
     save_file(tensors, out / "engine.safetensors")
     (out / "engine.json").write_text(json.dumps(config, indent=1) + "\n")
-    return found
+    return {**found, "asked": asked}
+
+
+def _told(error: Exception) -> str:
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
 
 
 main(Path(sys.argv[1]))

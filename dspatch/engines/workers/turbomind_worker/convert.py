@@ -9,7 +9,10 @@ from typing import Any
 
 import torch
 
+from . import stubs
 from .allocated import names
+
+WHOLE = "score_correction_bias"  # what the engine keeps in float32
 
 
 @dataclass(kw_only=True)
@@ -18,20 +21,22 @@ class Written:
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     dtypes: dict[str, str] = field(default_factory=dict)
+    rounded: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
 
 
 class Sink:
-    """Stands for one allocated tensor of the engine, whose type is none that the conversion knows."""
-
-    type = None
+    """Stands for one allocated tensor of the engine; `type` is what the conversion asks it for."""
 
     def __init__(self, name: str, written: Written) -> None:
         self._name, self._written = name, written
+        self.type = stubs.FLOAT32 if name.endswith(WHOLE) else ""
 
     def copy_from(self, tensor: torch.Tensor) -> None:
-        """Note in which dtype the engine is given its tensor."""
+        """Note in which dtype the engine is given its tensor, and whether one in float32 lost digits."""
         self._written.dtypes[self._name] = str(tensor.dtype).removeprefix("torch.")
+        if self.type and not torch.equal(tensor, self._written.tensors[self._name].float()):
+            self._written.rounded.append(self._name)
 
 
 class Allocated(dict[str, list[Sink]]):
@@ -66,8 +71,8 @@ def run(
     """The configuration as the engine reads it, and what was written: `tensors`, and what is wrong.
 
     `unread` are tensors of the checkpoint that nothing asked for, `missing` and `extra` the engine's
-    that were not written and those written that it has not; `shapes` are of another size. Raises
-    whatever the release's own code raises.
+    that were not written and those written that it has not; `shapes` are of another size, `rounded`
+    lost digits that the engine keeps. Raises whatever the release's own code raises.
     """
     from lmdeploy.messages import TurbomindEngineConfig
     from lmdeploy.turbomind.deploy.converter import get_tm_model
@@ -84,6 +89,18 @@ def run(
     _keep(output, written)
     output.export()
     return asked, _told(wanted, written)
+
+
+def asked_for(checkpoint: Path) -> str:
+    """What the release starts where TurboMind is asked for: a class of configurations, or why nothing."""
+    from lmdeploy.archs import autoget_backend_config
+    from lmdeploy.messages import TurbomindEngineConfig
+
+    try:
+        found = autoget_backend_config(str(checkpoint), TurbomindEngineConfig())
+    except RuntimeError as error:
+        return f"nothing: {error}"
+    return type(found[1] if isinstance(found, tuple) else found).__name__
 
 
 def _watched(readers: Any, written: Written) -> Any:
@@ -118,6 +135,7 @@ def _told(wanted: Mapping[str, tuple[int, ...]], written: Written) -> dict[str, 
         "tensors": got,
         "dtypes": sorted(set(written.dtypes.values())),
         "unread": written.unread,
+        "rounded": written.rounded,
         "missing": sorted(wanted.keys() - got.keys()),
         "extra": sorted(got.keys() - wanted.keys()),
         "shapes": wrong,

@@ -18,8 +18,10 @@ STUBBED = (
     "cuda.current_device: 0, version.cuda: 12.8",
     "cuda.empty_cache: nothing",
     "lmdeploy and lmdeploy.turbomind: packages without their __init__, which load the engine",
-    "_turbomind: absent, as conversion only asks it for types of tensors",
+    "_turbomind: the names of two types of tensors, which is all that conversion asks it for",
 )
+
+FLOAT32, FLOAT16 = "TYPE_FP32", "TYPE_FP16"
 
 
 def install() -> Path:
@@ -32,6 +34,9 @@ def install() -> Path:
     torch.cuda.current_device = lambda: 0
     torch.version.cuda = "12.8"
     torch.cuda.empty_cache = lambda: None
+    engine: Any = ModuleType("_turbomind")
+    engine.DataType = SimpleNamespace(TYPE_FP32=FLOAT32, TYPE_FP16=FLOAT16)
+    sys.modules["_turbomind"] = engine
     folder = _folder()
     for name in PACKAGES:
         package = ModuleType(name)
