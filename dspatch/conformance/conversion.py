@@ -70,11 +70,12 @@ def selftest(
     """The same, and every fault planted into what was written; errors as of `run`."""
     known, judge, ran = _convert(wheel, version, out, variants, progress)
     progress(f"planting {len(FAULTS)} faults into what {len(ran)} conversions wrote")
-    measured = _measure(judge, known, ran, [name for name, _, _ in FAULTS])
+    faults = [_fault(row) for row in FAULTS]
+    measured = _measure(judge, known, ran, faults)
     planted = [
         Planted(fault=fault, variant=one.case.name, results=tuple(_numbers(one, found[fault.name])))
         for one, found in zip(ran, measured, strict=True)
-        for fault in map(_fault, FAULTS)
+        for fault in faults
         if found and fault.fits(one.case.config)
     ]
     return Selftest(clean=_report(judge, version, ran, measured), planted=tuple(planted))
@@ -105,7 +106,7 @@ def _convert(
 
 
 def _measure(
-    judge: Oracle, known: Release, ran: Sequence[Ran], faults: Sequence[str]
+    judge: Oracle, known: Release, ran: Sequence[Ran], faults: Sequence[Fault]
 ) -> list[Numbers]:
     """The numbers of each conversion that can be run, by fault; nothing of the others."""
     whole = [one for one in ran if _whole(one)]
@@ -114,14 +115,14 @@ def _measure(
     return [json.loads(_target(one).read_text()) if _whole(one) else {} for one in ran]
 
 
-def _task(one: Ran, known: Release, faults: Sequence[str]) -> dict[str, Any]:
+def _task(one: Ran, known: Release, faults: Sequence[Fault]) -> dict[str, Any]:
     return {
         "kind": "converted",
         "checkpoint": str(one.golden.checkpoint.path),
         "converted": str(one.conversion.folder),
         "layout": dict(known.layout),
         "prompt": small.prompts()["long"],
-        "faults": list(faults),
+        "faults": [fault.name for fault in faults if fault.fits(one.case.config)],
         "target": str(_target(one)),
     }
 

@@ -66,7 +66,9 @@ def test_models_are_tried_in_the_forms_that_a_conversion_can_miss() -> None:
     assert small.converted(["deepseek-v2-lite"]) == [
         "deepseek-v2-lite",
         "deepseek-v2-lite/plain-rope",
+        "deepseek-v2-lite/saved",
         "deepseek-v2-lite/two-dense",
+        "deepseek-v2-lite/no-mscale",
     ]
     assert small.converted(["deepseek-v3/one-group"]) == ["deepseek-v3/one-group"]
 

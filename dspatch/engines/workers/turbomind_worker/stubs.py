@@ -15,10 +15,10 @@ PACKAGES = ("lmdeploy", "lmdeploy.turbomind")
 STUBBED = (
     "Tensor.cuda: tensors stay where they are",
     "cuda.is_bf16_supported, get_device_capability, get_device_properties: a card of capability 9.0",
-    "cuda.current_device: 0, version.cuda: 12.8",
+    "cuda.current_device: 0, cuda.device_count: 1, version.cuda: 12.8",
     "cuda.empty_cache: nothing",
     "lmdeploy and lmdeploy.turbomind: packages without their __init__, which load the engine",
-    "_turbomind: the names of two types of tensors, which is all that conversion asks it for",
+    "_turbomind: the names of two types of tensors and of a map, which is all that conversion asks it for",
 )
 
 FLOAT32, FLOAT16 = "TYPE_FP32", "TYPE_FP16"
@@ -32,14 +32,17 @@ def install() -> Path:
     card: Any = SimpleNamespace(major=9, minor=0)
     torch.cuda.get_device_properties = lambda *args, **kwargs: card
     torch.cuda.current_device = lambda: 0
+    torch.cuda.device_count = lambda: 1
     torch.version.cuda = "12.8"
     torch.cuda.empty_cache = lambda: None
     engine: Any = ModuleType("_turbomind")
     engine.DataType = SimpleNamespace(TYPE_FP32=FLOAT32, TYPE_FP16=FLOAT16)
+    engine.TensorMap = dict
     sys.modules["_turbomind"] = engine
     folder = _folder()
     for name in PACKAGES:
         package = ModuleType(name)
+        package.__file__ = str(folder / "__init__.py")
         package.__path__ = [str(folder.joinpath(*name.split(".")[1:]))]
         sys.modules[name] = package
     return folder

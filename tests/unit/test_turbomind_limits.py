@@ -1,0 +1,77 @@
+"""What patched LMDeploy refuses to convert: the rendered module, run on the numbers of published models."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dspatch import paths, render
+
+FOLDER = paths.data("templates") / "lmdeploy"
+LATENT: dict[str, Any] = {
+    "model_arch": "DeepseekV2ForCausalLM",
+    "kv_lora_rank": 512,
+    "size_per_head": 576,
+    "qk_rope_dim": 64,
+    "expert_num": [0, 64],
+    "experts_per_token": 6,
+    "topk_method": "greedy",
+    "topk_group": 1,
+    "moe_group_num": 1,
+    "norm_topk_prob": False,
+    "scoring_func": "softmax",
+}
+EXPANDED = {**LATENT, "size_per_head": 192}
+GROUPS = {"topk_method": "group_limited_greedy", "expert_num": [0, 160], "moe_group_num": 8}
+BIAS = {"topk_method": "noaux_tc", "scoring_func": "sigmoid"}
+
+
+def refused(config: dict[str, Any], *, latent: bool, first: bool = False) -> str:
+    """The reason of the module that is rendered for such a release; empty where it has none."""
+    traits = {"mla_latent": latent, "groups_before_softmax": first}
+    context = render.Context(traits=traits, variants=())  # type: ignore[arg-type]
+    source = render.render_file(FOLDER, "turbomind/limits.py.j2", context)
+    module: dict[str, Any] = {}
+    exec(source, module)
+    try:
+        module["need_computable"](SimpleNamespace(**config))
+    except NotImplementedError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("changes", [{}, GROUPS, BIAS, {"expert_num": []}, {"kv_lora_rank": 0}])
+def test_what_the_latent_engine_computes_passes(changes: dict[str, Any]) -> None:
+    assert refused({**LATENT, **changes}, latent=True) == ""
+
+
+@pytest.mark.parametrize("changes", [{}, GROUPS])
+def test_what_the_engine_of_full_heads_computes_passes(changes: dict[str, Any]) -> None:
+    assert refused({**EXPANDED, **changes}, latent=False) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"size_per_head": 160}, "heads of 160"),
+        ({"qk_rope_dim": 32}, "rotated part of 32"),
+        ({**BIAS, "moe_group_num": 8}, "8 groups"),
+        ({**BIAS, "experts_per_token": 33}, "33 experts a token"),
+        ({"scoring_func": "sigmoid"}, "scores by sigmoid"),
+        ({**GROUPS, "expert_num": [0, 16]}, "16 experts in 8 groups"),
+        ({**GROUPS, "norm_topk_prob": True}, "sum to one"),
+        ({"topk_method": "other"}, "'other'"),
+        ({"experts_per_token": 9}, "9 of them a token"),
+    ],
+)
+def test_what_no_kernel_computes_is_refused_with_its_reason(
+    changes: dict[str, Any], why: str
+) -> None:
+    assert why in refused({**LATENT, **changes}, latent=True)
+
+
+def test_routers_that_a_release_lacks_or_has_wrong_are_refused() -> None:
+    assert "does not have" in refused({**EXPANDED, **BIAS}, latent=False)
+    assert "before the softmax" in refused({**EXPANDED, **GROUPS}, latent=False, first=True)
