@@ -122,6 +122,12 @@ class LeakError(DspatchError):
     follows_result = True
 
 
+class ProfileError(DspatchError):
+    """An engine did not profile itself, or what it left is no trace."""
+
+    exit_code = 29
+
+
 class GitError(DspatchError):
     """A git command failed."""
 

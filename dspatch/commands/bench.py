@@ -209,3 +209,27 @@ def soak(
         return
     assert place is not None
     show_soak.told(stage.of_subject(_one(place, engine or "vllm"), model, plan, console), console)
+
+
+@bench.command("profile")
+@_server
+@click.option(
+    "--requests", type=click.IntRange(1, 100), default=8, show_default=True,
+    help="How many are profiled, after one that is not.",
+)  # fmt: skip
+@options.as_json
+def profile(engine: str | None, place: str, model: str, requests: int, as_json: bool) -> None:
+    """Show which operators and kernels an engine's time goes to.
+
+    Its server runs on loopback with a small model, and profiles itself with torch's profiler; the
+    trace is read, and kept for viewers of such traces.
+
+    \b
+    dspatch bench profile --of .venv/bin/python
+    """
+    from dspatch.stages import profile as stage
+    from dspatch.stages import show_profile
+
+    console = Console(as_json=as_json)
+    done = stage.run(_one(place, engine or "vllm"), model, requests, console)
+    show_profile.told(done, console)
