@@ -38,21 +38,26 @@ class Known:
 
 def state(known: Known, model: str, target: str, version: str, grave: Iterable[Finding]) -> str:
     """What a release is to a model on a target, in the words of the table; `grave`: what `grave_of` says."""
-    ran = proofs.on(known.proofs, model, target, version)
+    bad = [each for each in grave if known.recorded.state(each.id, version) == "yes"]
+    owing = [each for each in bad if not _mended(known, each, target, version)]
+    told = ", ".join(each.id.removeprefix(f"{known.engine}-") for each in owing)
+    ran = _ran(known, model, target, version)
+    if ran:
+        return f"{ran}; not mended: {told}" if told else ran
+    return f"not yet: {told}" if told else "patched" if bad else "not needed"
+
+
+def _ran(known: Known, model: str, target: str, version: str) -> str:
+    """What was run of a release, upstream's own wheel before the patched one; empty where nothing was."""
     same = (model, *variants.twins(variants.variant(model)))
     dates = [known.stock[key] for name in same if (key := (name, target, version)) in known.stock]
+    ran = proofs.on(known.proofs, model, target, version)
     if dates:
         return f"upstream, run {max(dates)}"
-    if ran is not None:
-        unseen = max(ran.open.get(name, 0) for name in same)
-        return f"patched, proven {ran.date}" + (f", {unseen} checks not shown" if unseen else "")
-    bad = [each for each in grave if known.recorded.state(each.id, version) == "yes"]
-    if not bad:
-        return "not needed"
-    owing = [each for each in bad if not _mended(known, each, target, version)]
-    if not owing:
-        return "patched"
-    return f"not yet: {', '.join(each.id.removeprefix(f'{known.engine}-') for each in owing)}"
+    if ran is None:
+        return ""
+    unseen = max(ran.open.get(name, 0) for name in same)
+    return f"patched, proven {ran.date}" + (f", {unseen} checks not shown" if unseen else "")
 
 
 def table(known: Known) -> Iterator[tuple[str, str, str, str]]:

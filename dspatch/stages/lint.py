@@ -8,8 +8,9 @@ from pathlib import Path
 
 from dspatch import apply, checkout, pins, series
 from dspatch.carry.editing import folder
-from dspatch.carry.lint import goldens, lint, linttrees
+from dspatch.carry.lint import goldens, lint, lintsizes, linttrees
 from dspatch.carry.lint.lint import Fault
+from dspatch.carry.lint.lintsizes import Sizes
 from dspatch.carry.lint.linttrees import Tried
 from dspatch.carry.uses import usesfile
 from dspatch.console import Console
@@ -39,6 +40,7 @@ class Linted:
     tried: tuple[str, ...]
     not_tried: tuple[str, ...]
     written: tuple[Path, ...]
+    sizes: Sizes | None = None
 
 
 def run(
@@ -72,6 +74,7 @@ def run(
         tried=tuple(dict.fromkeys(one.rev for one in tried)),
         not_tried=tuple(missing),
         written=written,
+        sizes=lintsizes.sizes(whole, tried) if tried else None,
     )
 
 

@@ -23,6 +23,11 @@ def linted(done: Linted, console: Console) -> None:
     if not done.faults:
         where = f" on {', '.join(done.tried)}" if done.tried else "; no tree was looked at"
         console.say(f"{len(done.patches)} patches of {done.engine}: no fault{where}")
+    if done.sizes is not None and done.sizes.templates:
+        console.say(
+            f"templates: {done.sizes.templates} lines, for {done.sizes.rendered} lines "
+            f"of {done.sizes.files} new files on {done.sizes.trees} trees"
+        )
     console.result(asdict(done))
     check(done)
 

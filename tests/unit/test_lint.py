@@ -133,6 +133,8 @@ def test_a_template_with_many_branches_or_a_version_is_found(tmp_path: Path) -> 
     assert list(lint.of_folders(loaded)) == []
     template.write_text(TEMPLATE + branch * 4)
     assert [(f.rule, f.where) for f in lint.of_folders(loaded)] == [("branches", "cpu_mla.py.j2")]
+    template.write_text(TEMPLATE + "x = ${ 1 if traits.has_registry else 2 }\n" * 4)
+    assert [(f.rule, f.where) for f in lint.of_folders(loaded)] == [("branches", "cpu_mla.py.j2")]
     template.write_text('if version >= "0.27.1": ...  \n')
     assert [f.rule for f in lint.of_folders(loaded)] == ["version", "whitespace"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dspatch.apply import apply_series
-from dspatch.carry.lint import goldens, linttrees
+from dspatch.carry.lint import goldens, lintsizes, linttrees
 from dspatch.carry.lint.lint import Fault
 from dspatch.carry.lint.linttrees import Tried
 from dspatch.carry.uses import usesfile
@@ -257,3 +257,11 @@ def test_a_name_whose_definition_a_patch_took_away_is_found(bench: Bench) -> Non
 )
 def test_what_is_defined_after_all_is_not_reported(before: bytes, after: bytes) -> None:
     assert left_undefined(before, after) == ()
+
+
+def test_lines_of_templates_are_told_beside_those_of_the_files_they_became(bench: Bench) -> None:
+    tried = [bench.tried("1.0"), bench.tried("1.1")]
+    told = lintsizes.sizes(bench.series, tried)
+    lines = len((bench.root / "templates/mini/cpu_mla.py.j2").read_text().splitlines())
+    assert (told.templates, told.files, told.trees) == (lines, 2, 2)
+    assert told.rendered == 2 * lines

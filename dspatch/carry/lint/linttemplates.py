@@ -13,7 +13,7 @@ from dspatch.patchfile import Patch
 from dspatch.series import Layer, Series, load
 
 _VERSION = re.compile(r"\bv?\d+\.\d+\.\d+(\.post\d+)?\b")
-_BRANCH = re.compile(r"<%-?\s*(?:if|elif)\b[^%]*\btraits\.")
+_BRANCH = re.compile(r"<%-?\s*(?:if|elif)\b[^%]*\btraits\.|\$\{[^}]*\bif\b[^}]*\btraits\.")
 _INCLUDED = re.compile(r"(?:import|include|from|extends)\s+[\"']([^\"']+)[\"']")
 _MAX_BRANCHES = 3
 # The one switch that turns every operator into its plain twin.
