@@ -79,7 +79,7 @@ def _bars(done: Loaded) -> Iterator[Bars]:
         unit, less = METRICS[one.metric]
         pairs = (("subject", one.subject), ("peer", one.peer))
         yield Bars(
-            title=f"{one.metric}, {unit.strip('/')}" + (" a second" if unit == "/s" else ""),
+            title=f"{one.metric} a second" if unit == "/s" else f"{one.metric}, {unit}",
             note=f"{'less' if less else 'more'} is better: {one.verdict}",
             bars=tuple(
                 Bar(

@@ -18,6 +18,7 @@ def told(done: Result, console: Console) -> None:
     """What was seen; raises `LeakError` behind it when something is wrong."""
     for name, what in _rows(done):
         console.say(f"{name}: {what}")
+    console.say(_verdict(done))
     console.say("; ".join(relative(file) for file in done.files))
     console.result(soak.as_dict(done))
     soak.check(done)
@@ -27,13 +28,19 @@ def page_of(done: Result) -> Page:
     """The page of a soak."""
     return Page(
         title=f"Soak: {done.name}",
-        verdict="; ".join(done.wrong) or "no growth and no drift seen",
+        verdict=_verdict(done),
         ok=not done.wrong,
         about="Sampled at rest after each cycle; the first fifth of the samples is left out of the"
         " lines. Bounds are one-sided, 95 %.",
         tables=(Table(title="What was seen", headers=("", ""), rows=list(_rows(done))),),
         lines=tuple(_lines(done)),
     )
+
+
+def _verdict(done: Result) -> str:
+    open_still = soak.undecided(done)
+    found = list(done.wrong) or ["no drift seen" if open_still else "no growth and no drift seen"]
+    return "; ".join([*found, *filter(None, [open_still])])
 
 
 def _rows(done: Result) -> Iterator[tuple[str, str]]:
@@ -57,7 +64,7 @@ def _slope(one: Slope | None, unit: float, name: str) -> str:
         return "too few samples for a slope"
     low, middle, high = (value * DAY / unit for value in (one.low, one.slope, one.high))
     return (
-        f"{middle:+.4g} {name} a day ({low:+.4g} to {high:+.4g}), from {one.start / unit:.4g} {name};"
+        f"{middle:+,.0f} {name} a day ({low:+,.0f} to {high:+,.0f}), from {one.start / unit:,.0f} {name};"
         f" {one.samples} samples"
     )
 

@@ -133,6 +133,14 @@ def _drifted(found: Soaked) -> Iterator[str]:
         yield f"late answers repeat themselves: {late:.0%} of their words' runs, {early:.0%} before"
 
 
+def undecided(done: Result) -> str:
+    """What the soak was too short to rule out, in words; empty when memory is bounded."""
+    if done.memory is None or done.memory.high * DAY <= MOST or done.memory.low * DAY > MOST:
+        return ""
+    most = done.memory.high * DAY / MOST
+    return f"growth of up to {most:,.0f} GiB a day is not ruled out: soak longer"
+
+
 def check(done: Result) -> None:
     """Raise `LeakError` when anything is wrong."""
     if done.wrong:
@@ -152,6 +160,7 @@ def as_dict(done: Result) -> dict[str, Any]:
         **asdict(done.soaked),
         "slopes": {name: asdict(one) if one else None for name, one in lines.items()},
         "wrong": list(done.wrong),
+        "undecided": undecided(done),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspatch import errors, pins
+from dspatch import errors, paths, pins
 from dspatch.bisect import probe, releases
 from dspatch.bisect.probe import Asked, Tried
 from dspatch.bisect.releases import Candidate
@@ -19,6 +20,7 @@ from dspatch.bisect.search import Boundary, Unchanged, search
 from dspatch.cli import main
 from dspatch.conformance.report import CheckResult
 from dspatch.console import Console
+from dspatch.engines import environment
 from dspatch.indexpage import IndexFile
 from dspatch.stages import bisect, show_bisect
 from dspatch.stages.bisect import Ends
@@ -187,6 +189,24 @@ def test_what_is_no_fault_of_a_release_is_not_kept(
         probe.probe(candidate("1.0"), ASKED, tmp_path, print)
     assert probe.probe(candidate("1.0"), ASKED, tmp_path, print).verdict == "pass"
     assert probe.probe(candidate("1.0", lacks="no"), ASKED, tmp_path, print).why == "no"
+
+
+def test_only_what_is_in_the_cache_is_at_hand(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data = b"a wheel"
+    digest = hashlib.sha256(data).hexdigest()
+    one = candidate("1.0")
+    one = replace(one, wheel=replace(one.wheel, sha256=digest))
+    assert not probe.at_hand(one, ASKED)
+    place = paths.cache() / "downloads" / digest / one.wheel.filename
+    place.parent.mkdir(parents=True)
+    place.write_bytes(data)
+    asked: list[Path] = []
+    monkeypatch.setattr(environment, "has", lambda kind, wheel: not asked.append(wheel))
+    assert probe.at_hand(one, ASKED)
+    assert asked == [place]
+    assert not probe.at_hand(replace(one, wheel=replace(one.wheel, sha256=None)), ASKED)
 
 
 def searched(truth: dict[str, str], ends: Ends = Ends()) -> bisect.Bisected:  # noqa: B008

@@ -194,6 +194,23 @@ def result(**changes: Any) -> tuple[str, ...]:
     return tuple(soak._wrong(found, fitted))
 
 
+def test_what_a_short_soak_cannot_rule_out_is_said(tmp_path: Path) -> None:
+    def told(noise: float) -> str:
+        dice = random.Random(2)
+        samples = tuple(
+            Sample(seconds=n, memory=int(1e9 + dice.gauss(0, noise)), files=9, blocks=0.0)
+            for n in range(40)
+        )
+        found = Soaked(samples=samples, requests=9, left=0, errors=0, early=("a",), late=("a",))
+        done = soak.written("a server", Plan(seconds=40), found, tmp_path)
+        assert done.wrong == ()
+        assert soak.undecided(done) in done.files[1].read_text()
+        return soak.undecided(done)
+
+    assert "GiB a day is not ruled out: soak longer" in told(1e7)
+    assert told(0) == ""
+
+
 def test_each_finding_by_itself() -> None:
     assert result() == ()
     assert result(errors=2) == ("2 of 9 requests failed",)
