@@ -55,7 +55,9 @@ def small(folder: Path) -> Path:
 # At 32 rows the Hopper kernel keeps a few scalars of its outer loop in local memory.
 FEW_SCALARS = 32
 
-CHECKS = ["heads", "pages", "new_tokens", "beyond", "plans", "refusals"]
+CHECKS = [
+    "heads", "pages", "new_tokens", "fp8", "every_fp8", "sparse", "alone", "beyond", "plans", "refusals",
+]  # fmt: skip
 
 
 def test_numbers_in_the_interpreter(tmp_path: Path) -> None:

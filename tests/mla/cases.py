@@ -5,8 +5,9 @@ Runs where torch is: in the kernels' environment, or on a machine with a GPU.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,12 +19,17 @@ SCALE = (128 + ROPE) ** -0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Inputs of one step: q [B, Q, N, 576], cache [pages, page, 576], table, lengths [B]."""
+    """Inputs of one step: q [B, Q, N, 576], cache [pages, page, 576], table, lengths [B].
+
+    scale: of an fp8 cache. sparse: the table lists slots, lengths say how many to look at.
+    """
 
     q: Any
     cache: Any
     table: Any
     lengths: Any
+    scale: Any = None
+    sparse: bool = False
 
     def result(self, latent: int = LATENT) -> tuple[Any, Any]:
         """Poisoned buffers for its output and its log-sum-exp."""
@@ -35,8 +41,15 @@ class Step:
         """Output and log-sum-exp of a decoder that planned it; `longest` where the host knows it."""
         out, lse = self.result(decoder.shape.latent)
         decoder.plan(self.lengths, self.table, longest)
-        decoder(self.q, self.cache, self.table, self.lengths, SCALE, out, lse)
+        decoder(self.q, self.cache, self.table, self.lengths, SCALE, out, lse, self.scale)
         return out, lse
+
+    def of(self, requests: Sequence[int]) -> Step:
+        """The same step of some of its requests alone."""
+        some = list(requests)
+        return replace(
+            self, q=self.q[some], table=self.table[some], lengths=self.lengths[some]
+        )
 
 
 def step(
@@ -50,8 +63,12 @@ def step(
     seed: int = 0,
     latent: int = LATENT,
     rope: int = ROPE,
+    fp8: bool = False,
 ) -> Step:
-    """A step whose pages are scattered; every row that no request owns is NaN."""
+    """A step whose pages are scattered; every row that no request owns is NaN.
+
+    fp8: the cache holds e4m3, to be multiplied by a scale that is no power of two.
+    """
     wide = latent + rope
     generator = torch.Generator(device).manual_seed(seed)
     made: dict[str, Any] = {"generator": generator, "device": device, "dtype": torch.float32}
@@ -62,7 +79,9 @@ def step(
     # Past a request's end stands a page that nobody wrote.
     table = order[-1].repeat(len(lengths), columns)
     # DeepSeek's own test data is a tenth of normal; with queries that large the weights are uneven.
-    cache = (torch.randn(used + 3, page, wide, **made) / 10).clamp(-1, 1).to(dtype)
+    cache = (torch.randn(used + 3, page, wide, **made) / 10).clamp(-1, 1)
+    scale = torch.tensor(0.003, device=device) if fp8 else None
+    cache = cache.to(dtype) if scale is None else cache / scale
     begin = 0
     for request, (length, count) in enumerate(zip(lengths, counts, strict=True)):
         pages = order[begin : begin + count]
@@ -73,16 +92,56 @@ def step(
     cache[order[used:].long()] = torch.nan
     return Step(
         q=(4 * torch.randn(len(lengths), q_len, heads, wide, **made)).to(dtype),
-        cache=cache,
+        cache=cache.to(torch.float8_e4m3fn) if fp8 else cache,
         table=table,
         lengths=torch.tensor(lengths, dtype=torch.int32, device=device),
+        scale=scale,
+    )
+
+
+def sparse(one: Step, most: int, *, holes: bool = True, seed: int = 0) -> Step:
+    """The step with a list of up to `most` of each request's slots, in no order, in place of its pages.
+
+    Behind each list, and with holes also within it, stands -1. What nobody lists becomes NaN.
+    """
+    draw = random.Random(seed)
+    page = one.cache.shape[1]
+    rows, counts = [], []
+    for request, length in enumerate(one.lengths.tolist()):
+        pages = one.table[request].tolist()
+        picked = draw.sample(range(length), min(length, most))
+        slots = [pages[token // page] * page + token % page for token in picked]
+        for _ in range(draw.randrange(4) if holes and len(slots) < most else 0):
+            slots.insert(draw.randrange(len(slots) + 1), -1)
+        rows.append((slots + [-1] * most)[:most])
+        counts.append(min(len(slots), most))
+    device = one.cache.device
+    table = torch.tensor(rows, dtype=torch.int32, device=device)
+    kept = torch.zeros(one.cache.shape[0] * page, dtype=torch.bool, device=device)
+    kept[table[table >= 0].long()] = True
+    cache = one.cache.float()
+    cache[~kept.view(-1, page)] = torch.nan
+    return replace(
+        one,
+        cache=cache.to(one.cache.dtype),
+        table=table,
+        lengths=torch.tensor(counts, dtype=torch.int32, device=device),
+        sparse=True,
     )
 
 
 def truth(reference: Any, one: Step, latent: int = LATENT) -> tuple[Any, Any]:
     """What the reference twin says in fp64."""
     return reference.decode_attention(
-        one.q, one.cache, one.table, one.lengths, SCALE, latent, dtype=torch.float64
+        one.q,
+        one.cache,
+        one.table,
+        one.lengths,
+        SCALE,
+        latent,
+        dtype=torch.float64,
+        cache_scale=1.0 if one.scale is None else one.scale.double(),
+        sparse=one.sparse,
     )
 
 

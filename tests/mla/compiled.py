@@ -59,12 +59,17 @@ def _all() -> Iterator[dict[str, Any]]:
 
 
 def _compile(shape: Any, choice: Any, capability: tuple[int, int]) -> Any:
-    sizes = {
+    sizes: dict[str, Any] = {
         "ROWS": shape.rows, "HEADS": shape.heads, "LATENT": shape.latent, "ROPE": shape.rope,
         "PAGE": shape.page, "TILE": choice.tile, "BLOCK": choice.block, "STAGES": choice.stages,
         "DEPTH": choice.stages, "DEPENDENT": capability >= (9, 0),
+        "FP8": shape.fp8, "NATIVE": capability >= (8, 9), "SPARSE": shape.sparse,
     }  # fmt: skip
     types = {"q": "*bf16", "cache": "*bf16", "out": "*bf16", "scale_log2": "fp32"}
+    if shape.fp8:
+        types |= {"cache": "*i16", "cache_scale": "*fp32"}
+    else:
+        sizes["cache_scale"] = None
     types |= (
         dict.fromkeys(INTS, "*i32") | dict.fromkeys(FLOATS, "*fp32") | dict.fromkeys(NUMBERS, "i32")
     )

@@ -55,6 +55,87 @@ def new_tokens() -> None:
     decode([2, 90, 65, 0], heads=4, q_len=4, page=64)
 
 
+def decoder_of(one: Any, page: int, **more: Any) -> Any:
+    """A decoder of four heads that takes a step."""
+    import mla_decode as ours
+
+    shape = ours.Shape(
+        heads=4,
+        q_len=one.q.shape[1],
+        page=page,
+        dtype=torch.float16,
+        latent=LATENT,
+        rope=ROPE,
+        cache=one.cache.dtype,
+        sparse=one.sparse,
+    )
+    return ours.Decoder(shape, "cpu", 8, card=ours.Card(**CARD), **more)
+
+
+def without_faults(one: Any, page: int, **more: Any) -> None:
+    """A decoder of four heads gets a step right."""
+    import mla_decode as ours
+
+    from tests.mla import cases
+
+    got = one.decoded(decoder_of(one, page, **more))
+    assert (found := cases.faults(*got, *cases.truth(ours.reference, one, LATENT))) == [], found
+
+
+def made(lengths: Sequence[int], page: int, **more: Any) -> Any:
+    """A step of four heads."""
+    from tests.mla import cases
+
+    dims = {"latent": LATENT, "rope": ROPE, "dtype": torch.float16}
+    return cases.step(lengths, heads=4, page=page, **dims, **more)
+
+
+def fp8() -> None:
+    """A cache in fp8, in pages larger and smaller than a tile; its scale must not be forgotten."""
+    without_faults(made([70, 0, 1, 130], 64, fp8=True), 64)
+    without_faults(made([2, 90], 24, fp8=True, q_len=3), 24)
+    one = made([3], 64, fp8=True)
+    decoder = decoder_of(one, 64)
+    decoder.plan(one.lengths, one.table)
+    _refused(
+        "without its scale", decoder, one.q, one.cache, one.table, one.lengths, 1.0
+    )
+
+
+def every_fp8() -> None:
+    """Every number that e4m3 has is read as what it is; NaN, which has no place in fp16 then, as 480."""
+    from tests.mla import converted
+
+    assert converted.faults("cpu", native=False) == []
+
+
+def sparse() -> None:
+    """Lists of slots, with holes, shorter than a tile and longer, none at all; also in fp8."""
+    from tests.mla import cases
+
+    without_faults(cases.sparse(made([70, 0, 1, 130], 16), 80), 16)
+    without_faults(cases.sparse(made([90, 5], 64, fp8=True), 32), 64)
+    one = cases.sparse(made([40, 40], 16), 32)
+    one.table[0] = -1
+    without_faults(one, 16)
+
+
+def alone() -> None:
+    """Cut alone, a request has the same bits in every batch, and they are right."""
+    from tests.mla import cases
+
+    lengths = [700, 3, 0, 300, 1100]
+    for one in (made(lengths, 16), made(lengths, 64, fp8=True), cases.sparse(made(lengths, 16), 600)):
+        page = one.cache.shape[1]
+        without_faults(one, page, alone=True)
+        out, lse = one.decoded(decoder_of(one, page, alone=True))
+        for batch in ([0], [3, 0], [4, 2, 3, 1, 0, 3, 4]):
+            some = one.of(batch)
+            out_again, lse_again = some.decoded(decoder_of(one, page, alone=True))
+            assert torch.equal(out_again, out[batch]), batch
+            assert torch.equal(lse_again, lse[batch]), batch
+
+
 def beyond() -> None:
     """A length beyond the table gives NaN, for that request alone; known on the host, a message."""
     import mla_decode as ours
@@ -90,13 +171,17 @@ def plans() -> None:
             draw.choice([16, 64]),
             draw.choice([0, 2]),
             draw.choice([1, 2]),
+            draw.choice([0, 1, 4, 8]),
         )
 
 
-def _plan(lengths: list[int], workers: int, tile: int, fixed: int, floor: int) -> None:
+def _plan(
+    lengths: list[int], workers: int, tile: int, fixed: int, floor: int, alone: int
+) -> None:
     from mla_decode.plan import Plan
 
-    sizes = {"rows": 1, "latent": 1, "tile": tile, "fixed": fixed, "floor": floor}
+    sizes = {"rows": 1, "latent": 1, "tile": tile, "fixed": fixed, "floor": floor, "alone": alone}
+    workers = alone * len(lengths) or workers
     plan = Plan.empty(workers=workers, max_batch=len(lengths), **sizes, device="cpu")
     plan.make(torch.tensor(lengths, dtype=torch.int32), 10**6)
     tiles = [-(-length // tile) for length in lengths]
@@ -136,7 +221,9 @@ def refusals() -> None:
         "compute capability 7.5": ({}, (7, 5), 65536),
         "3 query heads": ({"heads": 3}, (9, 0), 232448),
         "5 new tokens": ({"q_len": 5}, (9, 0), 232448),
-        "float8_e4m3fn": ({"dtype": torch.float8_e4m3fn}, (9, 0), 232448),
+        "a query in torch.float8_e4m3fn": ({"dtype": torch.float8_e4m3fn}, (9, 0), 232448),
+        "a cache in torch.float8_e5m2": ({"cache": torch.float8_e5m2}, (9, 0), 232448),
+        "each new token has a list": ({"sparse": True, "q_len": 2}, (9, 0), 232448),
         "latent and rope dims 48": ({"latent": 48}, (9, 0), 232448),
         "pages of 0": ({"page": 0}, (9, 0), 232448),
         "49152 bytes of shared memory": ({}, (8, 0), 49152),
