@@ -2,6 +2,7 @@
 
     python benchmarks/mla_decode.py prepare FOLDER [--wheel WHEEL]    anywhere: peers and our kernels
     python benchmarks/mla_decode.py run FOLDER -o RESULTS.json         where the GPU is
+        [--mode fp8]     a cache in fp8 against ours in bf16; [--mode sparse]  2048 slots a token
     python benchmarks/mla_decode.py show RESULTS.json [--plot PLOT.svg]
 
 `run` needs torch 2.11 and Triton 3.6, and neither dspatch nor a network. Every kernel is held to
@@ -29,10 +30,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 SHORT = (1, 1024), (1, 4096), (1, 16384), (1, 65536), (4, 4096), (16, 1024), (16, 4096)
 LONG = (16, 16384), (32, 8192), (64, 8192), (128, 1024), (128, 4096), (128, 8192)
 SHAPES = [(heads, b, s) for heads in (16, 32, 64, 128) for b, s in (*SHORT, *LONG)]
+SPARSE = [(heads, b, 8192) for heads in (16, 32, 64, 128) for b in (1, 4, 16, 64, 128)]
+MOST = 2048  # slots a token, as DeepSeek-V3.2 has it
 PAGE, LATENT, ROPE = 64, 512, 64
 POOL = 300_000_000  # bytes of inputs that one replay reads at least, or 50 calls
 REPLAYS = 15
-OURS, AGAIN = "ours", "ours again"
+OURS, AGAIN, BF16 = "ours", "ours again", "ours bf16"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,7 @@ def main() -> None:
     run.add_argument("folder", type=Path)
     run.add_argument("-o", "--output", type=Path, required=True)
     run.add_argument("--heads", type=int, nargs="*", default=[16, 128])
+    run.add_argument("--mode", choices=["dense", "fp8", "sparse"], default="dense")
     run.add_argument("--kernel", choices=["portable", "hopper"], help="not the one that is chosen")
     show = commands.add_parser("show")
     show.add_argument("results", type=Path, nargs="+")
@@ -75,7 +79,7 @@ def main() -> None:
     if options.command == "prepare":
         _prepare(options.folder, options.wheel)
     elif options.command == "run":
-        _run(options.folder, options.output, options.heads, options.kernel)
+        _run(options.folder, options.output, options.heads, options.mode, options.kernel)
     else:
         _show([json.loads(path.read_text()) for path in options.results], options.plot)
 
@@ -88,7 +92,7 @@ def _prepare(folder: Path, wheel: Path | None) -> None:
     rendered.write(folder / "mla_decode")
 
 
-def _run(folder: Path, output: Path, heads: Sequence[int], kernel: str | None) -> None:
+def _run(folder: Path, output: Path, heads: Sequence[int], mode: str, kernel: str | None) -> None:
     import torch
 
     from benchmarks import mla_peers
@@ -96,11 +100,11 @@ def _run(folder: Path, output: Path, heads: Sequence[int], kernel: str | None) -
     if not torch.cuda.is_available():
         raise SystemExit("no NVIDIA GPU is visible to torch; `show` reads results without one")
     sys.path.insert(0, str(folder))
-    bench = Bench(importlib.import_module("mla_decode"), mla_peers.Peers(folder), kernel)
-    results: dict[str, Any] = bench.machine()
+    bench = Bench(importlib.import_module("mla_decode"), mla_peers.Peers(folder), mode, kernel)
+    results: dict[str, Any] = {**bench.machine(), "mode": mode}
     print(results, flush=True)
     results["rows"] = []
-    for shape in SHAPES:
+    for shape in SPARSE if mode == "sparse" else SHAPES:
         if shape[0] in heads:
             row = bench.row(*shape)
             results["rows"].append(asdict(row))
@@ -111,12 +115,13 @@ def _run(folder: Path, output: Path, heads: Sequence[int], kernel: str | None) -
 class Bench:
     """One process's measurements."""
 
-    def __init__(self, kernels: Any, peers: Any, kernel: str | None) -> None:
+    def __init__(self, kernels: Any, peers: Any, mode: str, kernel: str | None) -> None:
         import torch
 
         self.torch = torch
         self.kernels = kernels
         self.peers = peers
+        self.mode = mode
         self.kernel = kernel
         self._flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
         self._stream = torch.cuda.Stream()
@@ -152,15 +157,17 @@ class Bench:
     def row(self, heads: int, batch: int, tokens: int, q_len: int = 1) -> Row:
         """Measure one shape; all requests are of equal length."""
         torch = self.torch
-        size = batch * (tokens * (LATENT + ROPE) + q_len * heads * (2 * LATENT + ROPE)) * 2
+        read = min(tokens, MOST) if self.mode == "sparse" else tokens
+        row_bytes = (LATENT + ROPE) * (1 if self.mode == "fp8" else 2)
+        size = batch * (read * row_bytes + q_len * heads * (2 * LATENT + ROPE) * 2)
         calls = max(20, min(50, -(-POOL // size)))
-        steps = self._steps(heads, batch, tokens, q_len, min(calls, max(3, -(-POOL // size))))
-        ours = self._ours(heads, q_len, batch, steps)
-        each = [{OURS: a, **self.peers.calls(s, tokens)} for a, s in zip(ours, steps, strict=True)]
+        count = min(calls, max(3, -(-POOL // size)))
+        steps = self._steps(heads, batch, tokens, q_len, count)
+        each, origin = self._calls(heads, batch, tokens, q_len, steps)
         wrong, failed, graphs = {}, {}, {}
         for name in each[0]:
             try:
-                wrong[name] = self._wrong(each[0][name], steps[0])
+                wrong[name] = self._wrong(each[0][name], origin.get(name, steps[0]))
                 graphs[name] = self._graph([each[i % len(each)][name] for i in range(calls)])
             except Exception as error:  # a peer that refuses a shape is named, not hidden
                 failed[name] = f"{type(error).__name__}: {str(error)[:200]}"
@@ -173,7 +180,7 @@ class Bench:
         for _ in range(REPLAYS):
             for name, graph in graphs.items():
                 times[name].append(self._replay(graph) / calls)
-        del graphs, planning, self._plan, each, ours, steps
+        del graphs, planning, self._plan, each, origin, steps
         torch.cuda.empty_cache()
         return Row(
             heads=heads,
@@ -182,7 +189,7 @@ class Bench:
             q_len=q_len,
             kernel=self._chosen,
             bytes=size,
-            flops=2 * batch * heads * q_len * tokens * (2 * LATENT + ROPE),
+            flops=2 * batch * heads * q_len * read * (2 * LATENT + ROPE),
             calls=calls,
             plan_us=plan_us,
             us={name: statistics.median(t) for name, t in times.items()},
@@ -191,18 +198,51 @@ class Bench:
             failed=failed,
         )
 
-    def _steps(self, heads: int, batch: int, tokens: int, q_len: int, count: int) -> list[Any]:
+    def _steps(
+        self, heads: int, batch: int, tokens: int, q_len: int, count: int, fp8: bool | None = None
+    ) -> list[Any]:
         from tests.mla import cases
 
-        made = {"heads": heads, "q_len": q_len, "page": PAGE, "device": "cuda"}
-        return [cases.step([tokens] * batch, **made, seed=seed) for seed in range(count)]
+        made: dict[str, Any] = {"heads": heads, "q_len": q_len, "page": PAGE, "device": "cuda"}
+        made["fp8"] = self.mode == "fp8" if fp8 is None else fp8
+        steps = (cases.step([tokens] * batch, **made, seed=seed) for seed in range(count))
+        if self.mode == "sparse":
+            return [cases.sparse(step, MOST, seed=seed) for seed, step in enumerate(steps)]
+        return list(steps)
+
+    def _calls(
+        self, heads: int, batch: int, tokens: int, q_len: int, steps: list[Any]
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Each kernel's call on each step; and the first step of those that have steps of their own."""
+        mine: list[dict[str, Any]] = [{OURS: a} for a in self._ours(heads, q_len, batch, steps)]
+        origin = {}
+        if self.mode == "fp8":
+            plan, chosen = self._plan, self._chosen
+            others = self._steps(heads, batch, tokens, q_len, len(steps), fp8=False)
+            for each, call in zip(mine, self._ours(heads, q_len, batch, others), strict=True):
+                each[BF16] = call
+            self._plan, self._chosen = plan, chosen
+            origin[BF16] = others[0]
+        for each, step in zip(mine, steps, strict=True):
+            if self.mode == "sparse":
+                each.update(self.peers.sparse_calls(step))
+            elif self.mode == "dense":
+                each.update(self.peers.calls(step, tokens))
+        return mine, origin
 
     def _ours(self, heads: int, q_len: int, batch: int, steps: list[Any]) -> list[Any]:
         """Our call on each step; one decoder and one plan, as all layers of a step share it."""
-        shape = self.kernels.Shape(heads=heads, q_len=q_len, page=PAGE, dtype=steps[0].q.dtype)
+        shape = self.kernels.Shape(
+            heads=heads,
+            q_len=q_len,
+            page=PAGE,
+            dtype=steps[0].q.dtype,
+            cache=steps[0].cache.dtype,
+            sparse=steps[0].sparse,
+        )
         card = self.kernels.Card.of(self.torch.device("cuda"))
         fitting = self.kernels.choices(shape, card.capability, card.shared_memory)
-        wanted = [c for c in fitting if c.kernel == (self.kernel or c.kernel)]
+        wanted = [c for c in fitting if c.kernel == (self.kernel or c.kernel)] or fitting
         decoder = self.kernels.Decoder(shape, "cuda", batch, choice=wanted[0])
         decoder.plan(steps[0].lengths, steps[0].table)
         self._chosen = decoder.choice.kernel
@@ -212,7 +252,7 @@ class Bench:
         def call(s: Any, out: Any, lse: Any) -> Callable[[], Any]:
             from tests.mla.cases import SCALE
 
-            return lambda: decoder(s.q, s.cache, s.table, s.lengths, SCALE, out, lse)
+            return lambda: decoder(s.q, s.cache, s.table, s.lengths, SCALE, out, lse, s.scale)
 
         return [call(s, *result) for s, result in zip(steps, results, strict=True)]
 
@@ -222,10 +262,7 @@ class Bench:
 
         out, lse = call()
         some = sorted({0, len(step.lengths) - 1})
-        part = cases.Step(
-            q=step.q[some], cache=step.cache, table=step.table[some], lengths=step.lengths[some]
-        )
-        want, want_lse = cases.truth(self.kernels.reference, part)
+        want, want_lse = cases.truth(self.kernels.reference, step.of(some))
         return cases.faults(out[some], want_lse if lse is None else lse[some], want, want_lse)
 
     def _graph(self, calls: Sequence[Callable[[], Any]]) -> Any:

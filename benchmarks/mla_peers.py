@@ -68,6 +68,45 @@ class Peers:
             "triton-0.25.1": self._vllm_triton(step, longest),
         }
 
+    def sparse_calls(self, step: Any) -> dict[str, Call]:
+        """A call of each peer that attends to lists of slots; pages of one slot are that, to FA3."""
+        return {"flashmla": self._flashmla_sparse(step), "fa3": self._fa3_sparse(step)}
+
+    def _flashmla_sparse(self, step: Any) -> Call:
+        torch = self._torch
+        tokens, _, heads, columns = step.q.shape
+        # It takes 64 heads or 128; vLLM pads in each call, here it is done before.
+        q = torch.zeros(tokens, max(64, heads), columns, dtype=step.q.dtype, device=step.q.device)
+        q[:, :heads] = step.q[:, 0]
+        cache, slots = step.cache.view(-1, 1, columns), step.table.unsqueeze(1)
+
+        def call() -> tuple[Any, Any]:
+            op = torch.ops._flashmla_C.sparse_prefill_fwd
+            out, _, lse = op(q, cache, slots, SCALE, LATENT, None, None, None)
+            return out[:, None, :heads], lse[:, None, :heads]
+
+        return call
+
+    def _fa3_sparse(self, step: Any) -> Call:
+        torch, ops = self._torch, self._torch.ops._vllm_fa3_C
+        tokens, _, heads, columns = step.q.shape
+        q = step.q[:, 0]
+        starts = torch.arange(tokens + 1, dtype=torch.int32, device=q.device)
+        cache = step.cache.view(-1, 1, 1, columns)
+        rope, latent = cache[..., LATENT:], cache[..., :LATENT]
+        q_rope, q_latent = q[..., LATENT:].contiguous(), q[..., :LATENT].contiguous()
+        most = step.table.shape[1]
+
+        def call() -> tuple[Any, Any]:
+            out, lse, *_ = ops.fwd(
+                q_rope, rope, latent, None, None, q_latent, None, starts, None, None, None,
+                step.lengths, 1, most, step.table, None, None, None, None, None, None,
+                None, None, SCALE, True, -1, -1, 0.0, True, None, 0, None, 0, None, 1, 0, None,
+            )  # fmt: skip
+            return out.view(tokens, 1, heads, LATENT), lse.T.reshape(tokens, 1, heads)
+
+        return call
+
     def _flashmla(self, step: Any) -> Call:
         op = self._torch.ops._flashmla_C.dense_decode_fwd
         cache = step.cache.unsqueeze(2)

@@ -52,8 +52,9 @@ def small(folder: Path) -> Path:
     return folder
 
 
-# At 32 rows the Hopper kernel keeps a few scalars of its outer loop in local memory.
-FEW_SCALARS = 32
+# At 32 rows the Hopper kernels keep some values in local memory: the one for bf16 a few scalars of its
+# outer loop, the one for fp8 more; it was measured to be faster than the portable kernel, which has none.
+FEW_SCALARS, MORE_SCALARS = 32, 128
 
 CHECKS = [
     "heads", "pages", "new_tokens", "fp8", "every_fp8", "sparse", "alone", "beyond", "plans", "refusals",
@@ -71,6 +72,11 @@ PLANTED = {
     "rows past the end read": ("portable.py", "tl.minimum(token, length - 1) % PAGE", "token % PAGE", "heads"),
     "new tokens see each other": ("portable.py", "(ROWS // HEADS - 1 - row // HEADS)", "0", "new_tokens"),
     "the page is not fetched ahead": ("portable.py", "tile * TILE + TILE, length", "tile * TILE, length", "pages"),
+    "the even columns for the odd": ("e4m3.py", "pairs if ODD_ONES else pairs << 8", "pairs << 8", "every_fp8"),
+    "the scale of fp8 forgotten": ("portable.py", "over = over * unit", "over = over * 1.0", "fp8"),
+    "a place without a slot taken": ("portable.py", "seen = seen & (page >= 0)[None, :]", "seen = seen", "sparse"),
+    "parts of one alone by the batch": ("plan.py", "PARTS=self.alone", "PARTS=self.alone if len(lengths) > 1 else 1",
+        "alone"),
     "a length beyond the table taken": ("portable.py", "asked > capacity", "asked < 0", "beyond"),
 }  # fmt: skip
 
@@ -97,10 +103,13 @@ def compiled(folder: Path) -> list[dict[str, Any]]:
 def wrong(kernel: dict[str, Any]) -> list[str]:
     """What is wrong with a compiled kernel."""
     # With smaller pages than its tile, 64 rows a program would not fit in registers.
-    many_rows = kernel["heads"] > 32 and kernel["page"] % 64 == 0
+    many_rows = kernel["heads"] > 32 and kernel["page"] % 64 == 0 and not kernel["fp8"]
     hopper = kernel["card"] == "sm_90" and (kernel["kernel"] == "hopper" or many_rows)
+    allowed = (MORE_SCALARS if kernel["fp8"] and kernel["heads"] == 32 else FEW_SCALARS) * (
+        kernel["kernel"] == "hopper"
+    )
     said = {
-        "spills": kernel["stack"] > (FEW_SCALARS if kernel["kernel"] == "hopper" else 0),
+        "spills": kernel["stack"] > allowed,
         "needs more shared memory than the card has": kernel["shared"] > kernel["limit"],
         "needs other shared memory than choice.py says": kernel["shared"] != kernel["claimed"],
         "no asynchronous copy": kernel["asynchronous_copies"] == 0,
@@ -118,7 +127,12 @@ def test_every_kernel_compiles_for_its_cards_without_spills(tmp_path: Path) -> N
     assert {(k["card"], k["kernel"]) for k in kernels} == {
         ("sm_80", "portable"), ("sm_89", "portable"), ("sm_90", "portable"), ("sm_90", "hopper"),
     }  # fmt: skip
-    assert {f"{k['card']} {k['kernel']} {k['heads']}": w for k in kernels if (w := wrong(k))} == {}
+    said = {
+        f"{k['card']} {k['kernel']} {k['heads']} {k['fp8']} {k['sparse']}": w
+        for k in kernels
+        if (w := wrong(k))
+    }
+    assert said == {}
 
 
 @pytest.mark.parametrize(
@@ -135,8 +149,8 @@ def test_every_kernel_compiles_for_its_cards_without_spills(tmp_path: Path) -> N
 )
 def test_each_fault_of_a_compiled_kernel_is_told(change: dict[str, Any], said: str) -> None:
     fine = {
-        "card": "sm_90", "kernel": "hopper", "heads": 16, "page": 64, "stack": 0, "shared": 9, "limit": 232448,
-        "claimed": 9, "asynchronous_copies": 9, "wgmma": 68, "mma": 0, "wgmma_waits": 2, "stages": 8,
+        "card": "sm_90", "kernel": "hopper", "heads": 16, "page": 64, "fp8": False, "stack": 0, "shared": 9,
+        "limit": 232448, "claimed": 9, "asynchronous_copies": 9, "wgmma": 68, "mma": 0, "wgmma_waits": 2, "stages": 8,
         "copies_in_flight": [],
     }  # fmt: skip
     assert wrong(fine) == []

@@ -48,31 +48,76 @@ def check(
     page: int = 64,
     dtype: str = "bfloat16",
     seed: int = 0,
+    fp8: bool = False,
+    most: int = 0,
+    alone: bool = False,
 ) -> None:
-    """One step on the card has no fault, twice over the same buffers."""
+    """One step on the card has no fault, twice over the same buffers; most: of slots, if sparse."""
+    one = step(lengths, heads, q_len, page, dtype, seed, fp8, most)
+    decoder = make_for(decode, kernel, one, alone=alone)
+    right(decode, one, decoder)
+
+
+def step(
+    lengths: Sequence[int],
+    heads: int,
+    q_len: int,
+    page: int,
+    dtype: str,
+    seed: int,
+    fp8: bool,
+    most: int,
+) -> Any:
+    """A step of those sizes on the card."""
     import torch
 
     from tests.mla import cases
 
     kind = getattr(torch, dtype)
-    one = cases.step(
-        lengths, heads=heads, q_len=q_len, page=page, dtype=kind, device="cuda", seed=seed
-    )
-    decoder = make(decode, kernel, heads=heads, q_len=q_len, page=page, dtype=kind)
+    shape = {"heads": heads, "q_len": q_len, "page": page, "dtype": kind, "fp8": fp8}
+    one = cases.step(lengths, **shape, device="cuda", seed=seed)
+    return cases.sparse(one, most, seed=seed) if most else one
+
+
+def right(decode: Any, one: Any, decoder: Any) -> None:
+    """A decoder has no fault in a step, twice."""
+    from tests.mla import cases
+
     want = cases.truth(decode.reference, one)
     for _ in range(2):
-        assert cases.faults(*one.decoded(decoder, max(lengths)), *want) == []
+        got = one.decoded(decoder, int(one.lengths.max()))
+        assert cases.faults(*got, *want) == []
 
 
-def make(decode: Any, kernel: str, *, max_batch: int = 600, **shape: Any) -> Any:
+def make_for(decode: Any, kernel: str | None, one: Any, **more: Any) -> Any:
+    """A decoder for a step, with that kernel or with the one that is chosen."""
+    shape = {
+        "heads": one.q.shape[2],
+        "q_len": one.q.shape[1],
+        "page": one.cache.shape[1],
+        "dtype": one.q.dtype,
+        "cache": one.cache.dtype,
+        "sparse": one.sparse,
+    }
+    return make(decode, kernel, **shape, more=more)
+
+
+def make(
+    decode: Any,
+    kernel: str | None,
+    *,
+    max_batch: int = 600,
+    more: dict[str, Any] | None = None,
+    **shape: Any,
+) -> Any:
     """A decoder with the first choice of that kernel; its absence is skipped, and says so."""
     one = decode.Shape(**shape)
     card = decode.Card.of(importlib.import_module("torch").device("cuda"))
-    fit = (one, card.capability, card.shared_memory)
-    choice = next((c for c in decode.choices(*fit) if c.kernel == kernel), None)
+    fitting = decode.choices(one, card.capability, card.shared_memory)
+    choice = next((c for c in fitting if kernel in (None, c.kernel)), None)
     if choice is None:
         pytest.skip(f"{kernel} does not serve {one} on this card")
-    return decode.Decoder(one, "cuda", max_batch, choice=choice)
+    return decode.Decoder(one, "cuda", max_batch, choice=choice, **(more or {}))
 
 
 LENGTHS = {
@@ -123,6 +168,109 @@ def test_random_shapes(decode: Any, kernel: str, seed: int) -> None:
         "dtype": draw.choice(["bfloat16", "float16"]),
     }
     check(decode, lengths, kernel, **shape, seed=seed)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("heads", [1, 16, 32, 128])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_fp8(decode: Any, kernel: str, heads: int, lengths: str) -> None:
+    check(decode, LENGTHS[lengths], kernel, heads=heads, fp8=True)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("page", [1, 16, 24, 128])
+def test_fp8_in_other_pages(decode: Any, kernel: str, page: int) -> None:
+    check(decode, [1000, 1, 0, 77, 3000], kernel, page=page, q_len=2, heads=8, fp8=True)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_every_number_of_fp8(decode: Any, native: bool) -> None:
+    from tests.mla import converted
+
+    assert converted.faults("cuda", native=native) == []
+
+
+@pytest.mark.parametrize("fp8", [False, True])
+@pytest.mark.parametrize("heads", [16, 32, 128])
+@pytest.mark.parametrize("most", [1, 100, 2048])
+def test_sparse(decode: Any, heads: int, most: int, fp8: bool) -> None:
+    check(decode, [5000, 1, 0, 77, 3000, 2048], "portable", heads=heads, most=most, fp8=fp8)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("fp8", [False, True])
+@pytest.mark.parametrize(("heads", "most"), [(16, 0), (32, 0), (128, 0), (16, 2048)])
+def test_one_alone_has_the_bits_that_it_has_in_any_batch(
+    decode: Any, kernel: str, heads: int, most: int, fp8: bool
+) -> None:
+    import torch
+
+    one = step([4641, 20000, 1, 0, 900, 257, 256], heads, 1, 64, "bfloat16", 0, fp8, most)
+    decoder = make_for(decode, kernel, one, alone=True)
+    right(decode, one, decoder)
+    out, lse = one.decoded(decoder)
+    for batch in ([0], [1], [4, 0], list(range(7)) * 9):
+        again, lse_again = one.of(batch).decoded(decoder)
+        assert torch.equal(again, out[batch])
+        assert torch.equal(lse_again, lse[batch])
+
+
+def test_planted_fault_a_plan_that_looks_at_the_batch_is_seen(decode: Any) -> None:
+    """Sharing the workers among all, which is not invariant, gives other bits."""
+    import torch
+
+    one = step([4641, 20000, 1, 0, 900, 257, 256], 16, 1, 64, "bfloat16", 0, False, 0)
+    decoder = make_for(decode, "portable", one)
+    out, _ = one.decoded(decoder)
+    assert not torch.equal(one.of([1]).decoded(decoder)[0], out[[1]])
+
+
+# Forty random steps each of twenty-five shapes; the shapes are few, as each is compiled.
+MANY = [
+    {"heads": heads, "q_len": q_len, "page": page, "dtype": dtype, "fp8": fp8, "most": most, "alone": alone}
+    for heads, q_len, page, dtype, fp8, most, alone in [
+        (16, 1, 64, "bfloat16", False, 0, False),
+        (16, 1, 64, "bfloat16", True, 0, False),
+        (16, 1, 64, "bfloat16", False, 512, False),
+        (16, 1, 64, "bfloat16", True, 512, False),
+        (16, 1, 64, "bfloat16", False, 0, True),
+        (16, 1, 64, "bfloat16", True, 0, True),
+        (16, 1, 64, "bfloat16", False, 512, True),
+        (16, 2, 16, "bfloat16", False, 0, False),
+        (16, 2, 16, "bfloat16", True, 0, False),
+        (16, 1, 48, "float16", False, 0, False),
+        (16, 1, 48, "float16", True, 0, False),
+        (8, 4, 64, "bfloat16", False, 0, True),
+        (8, 4, 64, "bfloat16", True, 0, True),
+        (4, 3, 128, "float16", False, 0, False),
+        (4, 3, 128, "float16", True, 0, False),
+        (32, 1, 64, "bfloat16", False, 0, False),
+        (32, 1, 64, "bfloat16", True, 0, False),
+        (32, 1, 32, "bfloat16", False, 300, False),
+        (64, 1, 64, "bfloat16", False, 0, False),
+        (64, 1, 64, "bfloat16", True, 0, False),
+        (128, 1, 64, "bfloat16", False, 0, False),
+        (128, 1, 64, "bfloat16", True, 0, False),
+        (128, 1, 64, "bfloat16", False, 512, False),
+        (128, 1, 64, "bfloat16", False, 0, True),
+        (128, 4, 64, "float16", False, 0, False),
+    ]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", range(len(MANY)))
+def test_a_thousand_random_steps(decode: Any, index: int) -> None:
+    """By the kernel that is chosen; one decoder for forty steps."""
+    shape = dict(MANY[index])
+    alone = shape.pop("alone")
+    draw = random.Random(index)
+    decoder: Any = None
+    for seed in range(40):
+        longest = draw.choice([1, 80, 1000, 9000])
+        lengths = [draw.randrange(longest + 1) for _ in range(draw.choice([1, 2, 7, 30, 90]))]
+        one = step(lengths, seed=seed, **shape)
+        decoder = decoder or make_for(decode, None, one, alone=alone)
+        right(decode, one, decoder)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -189,20 +337,29 @@ def test_offsets_past_32_bits(decode: Any, kernel: str) -> None:
     assert cases.faults(*moved.decoded(decoder), *cases.truth(decode.reference, one)) == []
 
 
-PLANTED = {
+# File, text, what it becomes, and the step that shows it.
+PLANTED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "the opening part goes to the wrong slot": (
-        "plan.py",
-        "2 * (first - 1) + (",
-        "2 * (first - 1) + 1 - (",
+        "plan.py", "2 * (first - 1) + (", "2 * (first - 1) + 1 - (", {},
     ),
-    "parts averaged, not weighted": ("combine.py", "values * weight[:, None]", "values"),
+    "parts averaged, not weighted": ("combine.py", "values * weight[:, None]", "values", {}),
     "rows past the end read": (
-        "portable.py",
-        "tl.minimum(token, length - 1) % PAGE",
-        "token % PAGE",
+        "portable.py", "tl.minimum(token, length - 1) % PAGE", "token % PAGE", {},
     ),
-    "rows past the end kept": ("hopper.py", "if length - tile * TILE < TILE:", "if length < 0:"),
-}
+    "a place without a slot taken": (
+        "portable.py", "seen = seen & (page >= 0)[None, :]", "seen = seen", {"most": 2000},
+    ),
+    "the even columns for the odd": ("e4m3.py", "0x4431", "0x4420", {"fp8": True}),
+    "rows past the end of fp8 kept": (
+        "hopper_fp8.py", "if length - tile * TILE < TILE:", "if length < 0:", {"fp8": True},
+    ),
+    "the scale of fp8 forgotten": (
+        "portable.py", "over = over * unit", "over = over * 1.0", {"fp8": True},
+    ),
+    "rows past the end kept": (
+        "hopper.py", "if length - tile * TILE < TILE:", "if length < 0:", {"heads": 32},
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", PLANTED)
@@ -210,7 +367,7 @@ def test_planted_fault_is_caught(
     decode: Any, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each fault, made in the rendered source, is seen by what the tests above look at."""
-    file, find, text = PLANTED[fault]
+    file, find, text, shape = PLANTED[fault]
     package = tmp_path / f"faulty_{list(PLANTED).index(fault)}"
     package.mkdir()
     for source in Path(decode.__file__).parent.glob("*.py"):
@@ -221,6 +378,6 @@ def test_planted_fault_is_caught(
         (package / source.name).write_text(content)
     monkeypatch.syspath_prepend(str(tmp_path))
     faulty = importlib.import_module(package.name)
-    kernel = "hopper" if file == "hopper.py" else "portable"
+    kernel = "hopper" if file.startswith("hopper") else "portable"
     with pytest.raises(AssertionError):
-        check(faulty, [70, 1, 900, 3000], kernel)
+        check(faulty, [70, 1, 900, 3000], kernel, **shape)

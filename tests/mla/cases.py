@@ -47,9 +47,7 @@ class Step:
     def of(self, requests: Sequence[int]) -> Step:
         """The same step of some of its requests alone."""
         some = list(requests)
-        return replace(
-            self, q=self.q[some], table=self.table[some], lengths=self.lengths[some]
-        )
+        return replace(self, q=self.q[some], table=self.table[some], lengths=self.lengths[some])
 
 
 def step(

@@ -30,6 +30,17 @@ SHAPES = {
     "sm_89": [(16, 64, 2), (128, 64, 1)],
     "sm_90": [(16, 64, 1), (32, 64, 2), (16, 16, 2), (128, 64, 1), (128, 16, 1)],
 }
+# The same for caches in fp8 and, with a page of 0, for lists of slots.
+FP8_SHAPES = {
+    "sm_80": [(16, 64, 1), (128, 16, 1)],
+    "sm_89": [(16, 16, 1), (128, 64, 1)],
+    "sm_90": [(16, 64, 1), (16, 16, 2), (32, 64, 1), (16, 0, 1), (128, 64, 1)],
+}
+SPARSE_SHAPES = {
+    "sm_80": [(16, 0, 1)],
+    "sm_89": [(16, 0, 1)],
+    "sm_90": [(16, 0, 1), (32, 0, 1), (128, 0, 1)],
+}
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 INTS = ("table", "lengths", "workers")
 FLOATS = ("lse", "part_out", "part_lse")
@@ -44,18 +55,28 @@ def main(folder: str) -> None:
 
 
 def _all() -> Iterator[dict[str, Any]]:
-    from mla_decode import Shape, choices
+    from mla_decode import choices
 
     for card, (capability, shared) in CARDS.items():
-        for heads, page, count in SHAPES[card]:
-            shape = Shape(heads=heads, q_len=1, page=page, dtype=torch.bfloat16)
+        for shape, count in _shapes(card):
             for choice in choices(shape, capability, shared)[:count]:
                 kernel = _compile(shape, choice, capability)
                 yield {
-                    "card": card, "limit": shared, "heads": heads, "page": page,
+                    "card": card, "limit": shared, "heads": shape.heads, "page": shape.page,
+                    "fp8": shape.fp8, "sparse": shape.sparse,
                     "kernel": choice.kernel, "stages": choice.stages, "claimed": choice.shared,
                     **_facts(kernel),
                 }  # fmt: skip
+
+
+def _shapes(card: str) -> Iterator[tuple[Any, int]]:
+    from mla_decode import Shape
+    from mla_decode.choice import FP8
+
+    for table, cache in ((SHAPES, None), (FP8_SHAPES, FP8), (SPARSE_SHAPES, None)):
+        for heads, page, count in table[card]:
+            made = {"heads": heads, "q_len": 1, "page": page or 64, "dtype": torch.bfloat16}
+            yield Shape(**made, cache=cache, sparse=page == 0), count
 
 
 def _compile(shape: Any, choice: Any, capability: tuple[int, int]) -> Any:
@@ -73,7 +94,17 @@ def _compile(shape: Any, choice: Any, capability: tuple[int, int]) -> Any:
     types |= (
         dict.fromkeys(INTS, "*i32") | dict.fromkeys(FLOATS, "*fp32") | dict.fromkeys(NUMBERS, "i32")
     )
-    if choice.kernel == "hopper":
+    height = min(choice.tile, shape.page)
+    if choice.kernel == "hopper" and shape.fp8:
+        from mla_decode import hopper_fp8
+
+        width = hopper_fp8.WIDTH
+        sizes |= {"WIDTH": width, "FETCH_REGISTERS": hopper_fp8.FETCH_REGISTERS}
+        types["q"] = "*i32"
+        for name, wide in {"boxes": width, "rope_boxes": shape.rope // 2}.items():
+            types[name] = f"tensordesc<i16[{height}, {wide}],{hopper_fp8.box_layout(wide)!r}>"
+        function, source = hopper_fp8.attend, GluonASTSource
+    elif choice.kernel == "hopper":
         from mla_decode import hopper
 
         sizes |= {
@@ -81,7 +112,6 @@ def _compile(shape: Any, choice: Any, capability: tuple[int, int]) -> Any:
             "BOXES": hopper.BOXES,
             "FETCH_REGISTERS": hopper.FETCH_REGISTERS,
         }
-        height = min(choice.tile, shape.page)
         types["boxes"] = f"tensordesc<bf16[{height}, {hopper.WIDTH}],{hopper.box_layout()!r}>"
         function, source = hopper.attend, GluonASTSource
     else:
@@ -96,7 +126,10 @@ def _compile(shape: Any, choice: Any, capability: tuple[int, int]) -> Any:
         attrs={(names.index(n),): [["tt.divisibility", 16]] for n in ALIGNED if n in names},
     )
     target = GPUTarget("cuda", 10 * capability[0] + capability[1], 32)
-    return triton.compile(made, target=target, options={"num_warps": choice.warps})
+    options = {"num_warps": choice.warps}
+    if choice.kernel == "hopper" and choice.programs == 2:
+        options["maxnreg"] = hopper_fp8.REGISTERS
+    return triton.compile(made, target=target, options=options)
 
 
 def _facts(kernel: Any) -> dict[str, Any]:

@@ -97,9 +97,7 @@ def fp8() -> None:
     one = made([3], 64, fp8=True)
     decoder = decoder_of(one, 64)
     decoder.plan(one.lengths, one.table)
-    _refused(
-        "without its scale", decoder, one.q, one.cache, one.table, one.lengths, 1.0
-    )
+    _refused("without its scale", decoder, one.q, one.cache, one.table, one.lengths, 1.0)
 
 
 def every_fp8() -> None:
@@ -125,7 +123,11 @@ def alone() -> None:
     from tests.mla import cases
 
     lengths = [700, 3, 0, 300, 1100]
-    for one in (made(lengths, 16), made(lengths, 64, fp8=True), cases.sparse(made(lengths, 16), 600)):
+    for one in (
+        made(lengths, 16),
+        made(lengths, 64, fp8=True),
+        cases.sparse(made(lengths, 16), 600),
+    ):
         page = one.cache.shape[1]
         without_faults(one, page, alone=True)
         out, lse = one.decoded(decoder_of(one, page, alone=True))
@@ -175,13 +177,12 @@ def plans() -> None:
         )
 
 
-def _plan(
-    lengths: list[int], workers: int, tile: int, fixed: int, floor: int, alone: int
-) -> None:
+def _plan(lengths: list[int], workers: int, tile: int, fixed: int, floor: int, alone: int) -> None:
     from mla_decode.plan import Plan
 
     sizes = {"rows": 1, "latent": 1, "tile": tile, "fixed": fixed, "floor": floor, "alone": alone}
     workers = alone * len(lengths) or workers
+    sizes |= {"few": (workers + 1) // 2, "few_below": len(lengths) % 3 * 8}
     plan = Plan.empty(workers=workers, max_batch=len(lengths), **sizes, device="cpu")
     plan.make(torch.tensor(lengths, dtype=torch.int32), 10**6)
     tiles = [-(-length // tile) for length in lengths]
