@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 LIMIT = 1e-3  # nats, as decode.paged in dspatch/conformance/tolerance.toml
+PACKED = 16  # rows that the CPU's expert weights interleave
 LENGTHS = (5, 48, 77, 300)
 SETTINGS = {
     "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR",
@@ -76,7 +77,8 @@ def compare(one: Path, two: Path) -> int:
     ]
     equal = sum(a["tokens"] == b["tokens"] for a, b in zip(before, after, strict=True))
     load = import_module("safetensors.torch").load_file
-    whole = load(one / "0.safetensors")
+    every = load(one / "0.safetensors")
+    whole = {name: each for name, each in every.items() if each.numel()}
     shards = [load(path) for path in sorted(two.glob("*.safetensors"))]
     how = {name: joined([each[name] for each in shards], whole[name]) for name in whole}
     split = [name for name, told in how.items() if told.startswith("split")]
@@ -110,7 +112,19 @@ def joined(shards: list[Any], whole: Any) -> str:
         order = [each[part] for part in range(parts) for each in cut]
         if torch.equal(torch.cat(order, dim), whole):
             return f"split {dim} {parts}"
+    if whole.dim() == 3 and all(each.dim() == 3 for each in shards):
+        return _joined_packed(shards, whole)
     return "not"
+
+
+def _joined_packed(shards: list[Any], whole: Any) -> str:
+    """As `joined`, for experts whose columns are split after PACKED rows were interleaved."""
+    torch = import_module("torch")
+    if any(each.shape[1] != whole.shape[1] or each.shape[1] % PACKED for each in shards):
+        return "not"
+    rows = [each.reshape(len(each), each.shape[1] // PACKED, -1, PACKED) for each in shards]
+    same = torch.equal(torch.cat(rows, 2).reshape(whole.shape), whole)
+    return f"split 2 in {PACKED}" if same else "not"
 
 
 if __name__ == "__main__":
