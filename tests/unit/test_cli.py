@@ -120,3 +120,18 @@ def test_help_starts_without_the_heavy_modules() -> None:
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(out.stdout.split())
     assert not loaded & {"git", "jinja2", "rich", "unearth", "cyclonedx", "tomlkit"}
+
+
+@pytest.mark.parametrize(
+    ("words", "target"),
+    [
+        ([], "cpu"),
+        (["--engine", "vllm"], "cpu"),
+        (["--engine", "lmdeploy"], "cuda"),
+        (["--target", "cpu", "--engine", "lmdeploy"], "cpu"),
+        (["--engine", "nobody-knows"], "cpu"),
+    ],
+)
+def test_without_a_target_an_engine_has_the_one_it_is_for(words: list[str], target: str) -> None:
+    context = ALL["dspatch apply"].make_context("apply", ["--rev", "v1", *words])
+    assert context.params["target"] == target
