@@ -8,10 +8,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from . import older
+
 
 @contextmanager
 def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
     """A running `LLM` for a checkpoint without a tokenizer, stopped at the end of the block."""
+    if older.needed():
+        with older.started(checkpoint, options) as llm:
+            yield llm
+        return
     from vllm import LLM
 
     _raw_prompt_logits()
@@ -60,11 +66,15 @@ def _in_this_process() -> Any:
 
 def model_of(llm: Any) -> Any:
     """The live model: the engine runs in this process, so what it returns is no copy."""
+    if older.needed():
+        return older.model_of(llm)
     return llm.apply_model(lambda model: model)[0]
 
 
 def facts(llm: Any) -> dict[str, Any]:
     """What the engine settled on: versions, attention backend, cache layout, scheduling."""
+    if older.needed():
+        return older.facts(llm)
     import torch
     import vllm
 

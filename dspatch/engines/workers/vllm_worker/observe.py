@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 Choose = Callable[..., tuple[Any, Any]]
@@ -120,11 +120,11 @@ def _router(module: Any) -> Any:
 def _routing_modules() -> list[Any]:
     import importlib
 
-    try:
-        found = importlib.import_module("vllm.model_executor.layers.fused_moe.cpu_fused_moe")
-    except ImportError:
-        return []
-    return [found] if hasattr(found, "select_experts") else []
+    found = []
+    for name in ("cpu_fused_moe", "cpu_experts"):
+        with suppress(ImportError):
+            found.append(importlib.import_module(f"vllm.model_executor.layers.fused_moe.{name}"))
+    return [module for module in found if hasattr(module, "select_experts")]
 
 
 def _wrapped(inner: Choose, change: Callable[[Any, Any], tuple[Any, Any]]) -> Choose:

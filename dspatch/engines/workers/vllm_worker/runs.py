@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from . import older
 from .faults import HOOKS
 from .observe import recording
 from .places import Places, watching
@@ -57,7 +58,7 @@ def faulty(llm: Any, model: Any, request: Mapping[str, Any]) -> tuple[Tensors, d
     out: Tensors = {}
     refused: dict[str, str] = {}
     for name, run in ((fault["name"], fault["run"]) for fault in request["hook_faults"]):
-        llm.reset_prefix_cache()
+        _forget(llm)
         if run == "again":
             again(llm, model, request)
         try:
@@ -67,8 +68,14 @@ def faulty(llm: Any, model: Any, request: Mapping[str, Any]) -> tuple[Tensors, d
             refused[name] = str(error)
         else:
             out |= {f"{name}:{key}": value for key, value in found.items()}
-    llm.reset_prefix_cache()
+    _forget(llm)
     return out, refused
+
+
+def _forget(llm: Any) -> None:
+    """Empty the prefix cache, where the engine has one that can be emptied."""
+    if not older.needed():
+        llm.reset_prefix_cache()
 
 
 def generate(
@@ -77,13 +84,14 @@ def generate(
     """Greedy tokens and raw logits: of prompt positions and steps, or of the steps only."""
     from vllm import SamplingParams
 
+    every = llm.llm_engine.model_config.get_vocab_size() if older.needed() else -1
     sampling = SamplingParams(
         temperature=0.0,
         max_tokens=steps,
         ignore_eos=True,
         detokenize=False,
-        logprobs=-1,
-        prompt_logprobs=-1 if prompt_logits else None,
+        logprobs=every,
+        prompt_logprobs=every if prompt_logits else None,
     )
     inputs = [{"prompt_token_ids": ids} for ids in prompts.values()]
     outputs = llm.generate(inputs, sampling, use_tqdm=False)
@@ -99,7 +107,7 @@ def _result(output: Any) -> dict[str, Any]:
     return {
         "tokens": _integers(list(output.outputs[0].token_ids)),
         "logits": torch.stack([_row(row) for row in rows]),
-        "cached": _integers([output.num_cached_tokens or 0]),
+        "cached": _integers([getattr(output, "num_cached_tokens", None) or 0]),
     }
 
 

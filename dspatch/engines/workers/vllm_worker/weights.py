@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import older
+
 Stream = Iterable[tuple[str, Any]]
 
 
@@ -28,6 +30,11 @@ def observed(spoil: Callable[[Stream], Stream] | None = None) -> Iterator[Loadin
     Parameters are filled with NaN before the load, so that each element that no weight reached
     shows. They are copied right after it, before vLLM packs them for its kernels.
     """
+    if older.needed():
+        seen = Loading()
+        with older.loading(lambda model: _watch_load(model, seen, spoil)):
+            yield seen
+        return
     from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
     seen, original = Loading(), DefaultModelLoader.load_weights
@@ -55,6 +62,20 @@ def observed(spoil: Callable[[Stream], Stream] | None = None) -> Iterator[Loadin
         yield seen
     finally:
         DefaultModelLoader.load_weights = original
+
+
+def _watch_load(model: Any, seen: Loading, spoil: Callable[[Stream], Stream] | None) -> None:
+    """Let a model watch its own load: it says nothing of what it loaded, so what is filled counts."""
+    initial, inner = _poison(model), model.load_weights
+
+    def load_weights(stream: Stream) -> None:
+        del model.load_weights
+        inner(_recorded(spoil(stream) if spoil else stream, seen.offered))
+        seen.parameters = {name: p.detach().clone() for name, p in model.named_parameters()}
+        seen.unfilled = _heal(model, initial)
+        seen.loaded = sorted(set(seen.parameters) - set(seen.unfilled))
+
+    model.load_weights = load_weights
 
 
 def _poison(model: Any) -> dict[str, Any]:

