@@ -34,7 +34,7 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
         max_model_len=options["max_model_len"],
         max_num_batched_tokens=options["max_model_len"],
         max_num_seqs=options["max_num_seqs"],
-        block_size=options["block_size"],
+        block_size=options["block_size"] or 16,
         enable_chunked_prefill=False,
         max_logprobs=1 << 30,
         seed=0,
