@@ -167,7 +167,8 @@ def _facts(one: Ran, version: str) -> tuple[CheckResult, ...]:
 
 def _asked(one: Ran) -> CheckResult:
     """Who asks for TurboMind gets TurboMind, or is told why nothing was started."""
-    got = one.conversion.facts.get("asked", "")
+    path = str(one.golden.checkpoint.path)
+    got = one.conversion.facts.get("asked", "").replace(path, one.case.name)
     if not got:
         return _result(one, "conversion.asked", "not-shown", "the release's own choice did not run")
     kept = got.startswith("TurbomindEngineConfig") or got.startswith(STOPPED)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
+import transformers
 
 # Packages whose `__init__` starts servers' and engines' imports; their modules are the wheel's own.
 PACKAGES = ("lmdeploy", "lmdeploy.turbomind")
@@ -17,6 +19,7 @@ STUBBED = (
     "cuda.is_bf16_supported, get_device_capability, get_device_properties: a card of capability 9.0",
     "cuda.current_device: 0, cuda.device_count: 1, version.cuda: 12.8",
     "cuda.empty_cache: nothing",
+    "transformers.AutoTokenizer: one of as many words as config.json says, as small checkpoints have none",
     "lmdeploy and lmdeploy.turbomind: packages without their __init__, which load the engine",
     "_turbomind: the names of two types of tensors and of a map, which is all that conversion asks it for",
 )
@@ -35,6 +38,7 @@ def install() -> Path:
     torch.cuda.device_count = lambda: 1
     torch.version.cuda = "12.8"
     torch.cuda.empty_cache = lambda: None
+    transformers.AutoTokenizer.from_pretrained = _words
     engine: Any = ModuleType("_turbomind")
     engine.DataType = SimpleNamespace(TYPE_FP32=FLOAT32, TYPE_FP16=FLOAT16)
     engine.TensorMap = dict
@@ -46,6 +50,11 @@ def install() -> Path:
         package.__path__ = [str(folder.joinpath(*name.split(".")[1:]))]
         sys.modules[name] = package
     return folder
+
+
+def _words(path: str, **given: Any) -> range:
+    config = json.loads((Path(path) / "config.json").read_text())
+    return range(config["vocab_size"])
 
 
 def _folder() -> Path:
