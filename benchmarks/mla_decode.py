@@ -71,7 +71,7 @@ def main() -> None:
     run.add_argument("-o", "--output", type=Path, required=True)
     run.add_argument("--heads", type=int, nargs="*", default=[16, 128])
     run.add_argument("--mode", choices=["dense", "fp8", "sparse"], default="dense")
-    run.add_argument("--kernel", choices=["portable", "hopper"], help="not the one that is chosen")
+    run.add_argument("--kernel", choices=["portable", "hopper", "seesaw"], help="not the chosen")
     show = commands.add_parser("show")
     show.add_argument("results", type=Path, nargs="+")
     show.add_argument("--plot", type=Path)

@@ -55,6 +55,8 @@ def small(folder: Path) -> Path:
 # At 32 rows the Hopper kernels keep some values in local memory: the one for bf16 a few scalars of its
 # outer loop, the one for fp8 more; it was measured to be faster than the portable kernel, which has none.
 FEW_SCALARS, MORE_SCALARS = 32, 128
+# Two warpgroups of 64 rows keep theirs there, too: 48 loads in all, of them a dozen in the loop.
+SEESAW_SCALARS = 192
 
 CHECKS = [
     "heads", "pages", "new_tokens", "fp8", "every_fp8", "sparse", "alone", "beyond", "plans", "refusals",
@@ -104,10 +106,10 @@ def wrong(kernel: dict[str, Any]) -> list[str]:
     """What is wrong with a compiled kernel."""
     # With smaller pages than its tile, 64 rows a program would not fit in registers.
     many_rows = kernel["heads"] > 32 and kernel["page"] % 64 == 0 and not kernel["fp8"]
-    hopper = kernel["card"] == "sm_90" and (kernel["kernel"] == "hopper" or many_rows)
+    hopper = kernel["card"] == "sm_90" and (kernel["kernel"] != "portable" or many_rows)
     allowed = (MORE_SCALARS if kernel["fp8"] and kernel["heads"] == 32 else FEW_SCALARS) * (
         kernel["kernel"] == "hopper"
-    )
+    ) + SEESAW_SCALARS * (kernel["kernel"] == "seesaw")
     said = {
         "spills": kernel["stack"] > allowed,
         "needs more shared memory than the card has": kernel["shared"] > kernel["limit"],
@@ -126,6 +128,7 @@ def test_every_kernel_compiles_for_its_cards_without_spills(tmp_path: Path) -> N
     kernels = compiled(tmp_path)
     assert {(k["card"], k["kernel"]) for k in kernels} == {
         ("sm_80", "portable"), ("sm_89", "portable"), ("sm_90", "portable"), ("sm_90", "hopper"),
+        ("sm_90", "seesaw"),
     }  # fmt: skip
     said = {
         f"{k['card']} {k['kernel']} {k['heads']} {k['fp8']} {k['sparse']}": w

@@ -20,7 +20,7 @@ import pytest
 
 pytestmark = pytest.mark.gpu
 
-KERNELS = ["hopper", "portable"]
+KERNELS = ["hopper", "seesaw", "portable"]
 
 
 @pytest.fixture(scope="module")

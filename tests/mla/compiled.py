@@ -114,6 +114,14 @@ def _compile(shape: Any, choice: Any, capability: tuple[int, int]) -> Any:
         }
         types["boxes"] = f"tensordesc<bf16[{height}, {hopper.WIDTH}],{hopper.box_layout()!r}>"
         function, source = hopper.attend, GluonASTSource
+    elif choice.kernel == "seesaw":
+        from mla_decode import hopper, seesaw
+
+        odd, fetch = seesaw.REGISTERS
+        sizes |= {"ODD_REGISTERS": odd, "FETCH_REGISTERS": fetch}
+        for name, rows in {"boxes": min(hopper.TILE, shape.page), "q_boxes": hopper.TILE}.items():
+            types[name] = f"tensordesc<bf16[{rows}, {hopper.WIDTH}],{hopper.box_layout()!r}>"
+        function, source = seesaw.attend, GluonASTSource
     else:
         from mla_decode import portable
 
