@@ -34,8 +34,7 @@ def base_for(pin: Pin, target: str, machine: Machine | None = None) -> Base:
         raise IncompatibleBaseError(
             f"{pin.engine} {pin.rev} has no base wheel for the target {target}.",
             why=f"the pin has {', '.join(pin.targets) or 'no target'}",
-            next=f"dspatch pin add --engine {pin.engine} --rev {pin.rev} --target {target};"
-            " where no such wheel is published, dspatch build-wheel --mode source compiles one",
+            next=f"dspatch pin add --engine {pin.engine} --rev {pin.rev} --target {target}",
         )
     raise IncompatibleBaseError(
         f"No base wheel of {pin.engine} {pin.rev} for {target} runs on this machine.",

@@ -182,9 +182,7 @@ def test_versions_are_compared_as_numbers():
 def test_a_target_that_the_pin_lacks():
     with pytest.raises(IncompatibleBaseError, match="no base wheel for the target cuda") as caught:
         pins.base_for(pin(), "cuda", machine())
-        assert caught.value.next.startswith(
-            "dspatch pin add --engine vllm --rev v1.0 --target cuda; where no such wheel"
-        )
+    assert caught.value.next == "dspatch pin add --engine vllm --rev v1.0 --target cuda"
 
 
 def test_this_machine_can_use_the_shipped_cpu_pins_or_says_why():
