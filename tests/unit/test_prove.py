@@ -16,6 +16,8 @@ from dspatch.stages import prove, proving
 
 CURVES = Curves(variant="v", depths=(("embed", 0.0), ("logits", 2e-9)), logprob_errors=(3, 1))
 
+WHEEL = "vllm-0.27.1+dspatch.1-cp38-abi3-linux_x86_64.whl"
+
 
 def job(target: str = "cpu") -> Job:
     return open_job(JobId(engine="vllm", rev="1.0", target=target))
@@ -51,7 +53,7 @@ def test_nothing_is_proven_before_it_is_built() -> None:
 
 def test_a_cuda_wheel_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    receipt.write(job("cuda"), "build-wheel", {"wheel": {"path": "x.whl", "sha256": "0"}})
+    receipt.write(job("cuda"), "build-wheel", {"wheel": {"path": WHEEL, "sha256": "0"}})
     with pytest.raises(NoGpuError):
         prove.run(job("cuda"), Console(as_json=True), proving.Wanted())
 
@@ -59,7 +61,7 @@ def test_a_cuda_wheel_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_a_passing_report_is_kept_until_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = job()
     receipt.write(mine, "apply", {"variants": ["deepseek-v3"]})
-    receipt.write(mine, "build-wheel", {"wheel": {"path": "x.whl", "sha256": "1"}})
+    receipt.write(mine, "build-wheel", {"wheel": {"path": WHEEL, "sha256": "1"}})
     measured: list[str] = []
 
     def measure(
@@ -83,7 +85,7 @@ def test_a_passing_report_is_kept_until_something_changes(monkeypatch: pytest.Mo
     prove.run(mine, console, proving.Wanted(reference_ops=True))
     prove.run(mine, console, proving.Wanted(reference_ops=True, fresh=True))
     assert len(measured) == 3
-    receipt.write(mine, "build-wheel", {"wheel": {"path": "x.whl", "sha256": "2"}})
+    receipt.write(mine, "build-wheel", {"wheel": {"path": WHEEL, "sha256": "2"}})
     prove.run(mine, console, proving.Wanted(reference_ops=True))
     assert len(measured) == 4
     assert len(set(measured)) == 3
