@@ -1,0 +1,298 @@
+"""Decode of a whole vLLM engine on a GPU, upstream's attention beside DSPATCH_MLA, one step at a time.
+
+    python benchmarks/mla_engine.py --model FOLDER --small FOLDER --out DIR \\
+        --engine stock=PYTHONPATH --engine patched=PYTHONPATH:DSPATCH_MLA
+
+An engine is a PYTHONPATH with vLLM in it and, after a colon, the attention backend it is told to take.
+All are started first; then they take turns shape by shape, so that they share the clock and the card,
+which has to hold them all. FOLDER of --model has a config.json, its weights are dummies. --small is a
+checkpoint with real numbers: each engine continues its prompts greedily and says the log-probabilities,
+for `--judge` to hold against transformers in float32 (where there is one; no GPU is needed):
+
+    python benchmarks/mla_engine.py --judge DIR --small FOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+SHAPES = (
+    (1, 4096), (16, 4096), (64, 4096), (1, 16384), (16, 1024), (1, 1024), (64, 1024), (16, 16384),
+    (1, 65536),
+)  # fmt: skip
+STEPS = 48  # timed steps of a turn
+TOKENS = 32  # greedy tokens of the small model
+PROMPTS = (5, 48, 77, 300, 1100)
+
+
+def main() -> None:
+    """Run engines, or judge what they said."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--engine", action="append", default=[], metavar="NAME=PATH:BACKEND")
+    parser.add_argument("--model")
+    parser.add_argument("--small")
+    parser.add_argument("--out")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--budget", type=float, default=1e9, help="seconds after which no shape is begun"
+    )
+    parser.add_argument("--memory", type=float, default=20e9, help="bytes of KV cache of an engine")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--judge", metavar="DIR")
+    given = parser.parse_args()
+    if given.child is not None:
+        child(given)
+    elif given.judge:
+        judge(Path(given.judge), given.small)
+    else:
+        run(given)
+
+
+class Child:
+    """An engine in a process of its own, asked by lines of JSON."""
+
+    def __init__(self, spec: str, given: argparse.Namespace, mode: str, folder: str) -> None:
+        self.name, _, rest = spec.partition("=")
+        path, _, backend = rest.partition(":")
+        self.log = (Path(given.out) / f"{self.name}-{mode}.log").open("w")
+        command = [sys.executable, __file__, "--child", f"{mode}:{backend}", "--model", folder]
+        command += ["--memory", str(given.memory)]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": path.replace(",", ":"),
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_USE_FLASHINFER_SAMPLER": "0",
+            "VLLM_CACHE_ROOT": f"/tmp/vllm-{self.name}-{mode}",
+            "HF_HUB_OFFLINE": "1",
+        }
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env=environment,
+            text=True,
+        )
+
+    def read(self) -> Any:
+        """The next answer, or None when the engine has ended; other lines are its log's."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("@"):
+                return json.loads(line[1:])
+            self.log.write(line)
+            self.log.flush()
+        return None
+
+    def ask(self, **what: Any) -> Any:
+        """An answer to a question."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(what) + "\n")
+            self.process.stdin.flush()
+        except OSError:
+            return None
+        return self.read()
+
+
+def run(given: argparse.Namespace) -> None:
+    """Start all engines, let them take turns, and write what came of it after each shape."""
+    begun = time.monotonic()
+    result: dict[str, Any] = {
+        "argv": sys.argv[1:],
+        "steps": STEPS,
+        "engines": {},
+        "small": {},
+        "times": [],
+    }
+    kept = Path(given.out) / "engine.json"
+    timed = (
+        [Child(spec, given, "time", given.model) for spec in given.engine] if given.model else []
+    )
+    spoken = (
+        [Child(spec, given, "say", given.small) for spec in given.engine] if given.small else []
+    )
+    for each in spoken:
+        result["small"][each.name] = each.read()
+        kept.write_text(json.dumps(result))
+        print(
+            f"{time.monotonic() - begun:.0f} s: {each.name} said {str(result['small'][each.name])[:150]}",
+            flush=True,
+        )
+    for each in timed:
+        result["engines"][each.name] = each.read()
+        print(
+            f"{time.monotonic() - begun:.0f} s: {each.name} is up: {result['engines'][each.name]}",
+            flush=True,
+        )
+    for batch, context in SHAPES:
+        if time.monotonic() - begun > given.budget:
+            print(f"no time for {batch} x {context}", flush=True)
+            continue
+        row: dict[str, Any] = {"batch": batch, "context": context}
+        for each in timed:
+            each.ask(batch=batch, context=context, steps=8)
+        for turn in range(given.rounds):
+            for each in timed if turn % 2 == 0 else timed[::-1]:
+                answer = each.ask(batch=batch, context=context, steps=STEPS)
+                row.setdefault(each.name, []).append(answer and answer["ms"])
+        result["times"].append(row)
+        kept.write_text(json.dumps(result))
+        print(f"{time.monotonic() - begun:.0f} s: {row}", flush=True)
+
+
+def child(given: argparse.Namespace) -> None:
+    """An engine: says its greedy continuations, or times steps when asked."""
+    import torch
+    from vllm import LLM, SamplingParams
+
+    mode, _, backend = given.child.partition(":")
+    options: dict[str, Any] = {"attention_backend": backend} if backend else {}
+    if mode == "time":
+        options |= {
+            "load_format": "dummy",
+            "kv_cache_memory_bytes": int(given.memory),
+            "max_model_len": 66560,
+        }
+        options |= {
+            "max_num_seqs": 64,
+            "gpu_memory_utilization": 0.4,
+            "enable_prefix_caching": True,
+        }
+    else:
+        options |= {
+            "kv_cache_memory_bytes": 10**9,
+            "max_model_len": 2048,
+            "gpu_memory_utilization": 0.03,
+        }
+        options |= {"max_num_seqs": 16, "enable_prefix_caching": False, "enforce_eager": True}
+    llm = LLM(
+        model=given.model, dtype="bfloat16", seed=0, skip_tokenizer_init=True, trust_remote_code=False,
+        **options,
+    )  # fmt: skip
+    if mode == "say":
+        limits = SamplingParams(
+            max_tokens=TOKENS, temperature=0, logprobs=5, ignore_eos=True, detokenize=False
+        )
+        vocabulary = llm.model_config.hf_config.vocab_size
+        made = llm.generate(
+            [{"prompt_token_ids": words(n, n, vocabulary)} for n in PROMPTS], limits
+        )
+        say([spoken(each.outputs[0]) for each in made])
+        return
+    say(
+        {
+            "backend": backend or "automatic",
+            "card": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+        }
+    )
+    for line in sys.stdin:
+        asked = json.loads(line)
+        say({"ms": steps_of(llm, **asked)})
+
+
+def spoken(output: Any) -> list[dict[str, Any]]:
+    """The tokens of a continuation, each with its log-probability in nats."""
+    pairs = zip(output.token_ids, output.logprobs, strict=True)
+    return [{"token": token, "logprob": known[token].logprob} for token, known in pairs]
+
+
+def steps_of(llm: Any, batch: int, context: int, steps: int) -> list[float]:
+    """Milliseconds between decode steps of a batch; the prompts are in the prefix cache after the first time."""
+    from vllm import SamplingParams
+
+    engine = llm.llm_engine
+    vocabulary = llm.model_config.hf_config.vocab_size
+    limits = SamplingParams(max_tokens=steps + 4, temperature=0, ignore_eos=True, detokenize=False)
+    for number in range(batch):
+        prompt = {"prompt_token_ids": words(context, 1000 * batch + number, vocabulary)}
+        engine.add_request(f"{time.monotonic_ns()}-{number}", prompt, limits)
+    marks: list[float] = []
+    while engine.has_unfinished_requests():
+        done = engine.step()
+        # All requests decode: each brings one token, and nothing is computed of prompts any more.
+        if len(done) == batch and all(len(o.outputs[0].token_ids) >= 2 for o in done):
+            marks.append(time.perf_counter())
+    return [1e3 * (b - a) for a, b in pairwise(marks)][1:-1]
+
+
+def forced(model: Any, ids: Any, prompt: int) -> Any:
+    """Log-probabilities of transformers over the tokens that follow a prompt: [tokens, vocabulary]."""
+    import torch
+
+    with torch.no_grad():
+        logits = model(ids).logits[0, prompt - 1 : -1]
+    return logits.double().log_softmax(-1)
+
+
+def words(count: int, seed: int, vocabulary: int) -> list[int]:
+    """Token ids that are the same everywhere."""
+    dice = random.Random(seed)
+    return [dice.randrange(vocabulary) for _ in range(count)]
+
+
+def say(what: Any) -> None:
+    """One line for the parent, which knows it by its first letter."""
+    print("@" + json.dumps(what), flush=True)
+
+
+def judge(folder: Path, small: str) -> None:
+    """What each engine said, against transformers in float32 on the same tokens, and the times in a table.
+
+    Beside it what transformers' own bfloat16 is off by, and a float32 model whose attention is 5 % too
+    sharp: an engine between the two is sound, and the measure would see one that is not.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    kept = json.loads((folder / "engine.json").read_text())
+    exact, rounded, sharp = (
+        AutoModelForCausalLM.from_pretrained(small, dtype=torch.bfloat16).eval() for _ in range(3)
+    )
+    exact.float(), sharp.float()
+    for layer in sharp.model.layers:
+        layer.self_attn.scaling *= 1.05
+    for name, answers in kept["small"].items():
+        told: dict[str, list[float]] = {name: [], "bfloat16": [], "5 % too sharp": []}
+        best = 0
+        for count, tokens in zip(PROMPTS, answers or [], strict=False):
+            own = [one["token"] for one in tokens]
+            ids = torch.tensor([words(count, count, exact.config.vocab_size) + own])
+            right, low, wrong = (forced(each, ids, count) for each in (exact, rounded, sharp))
+            best += int((right.argmax(-1) == torch.tensor(own)).sum())
+            at = (range(len(own)), own)
+            said = torch.tensor([one["logprob"] for one in tokens]).double()
+            for key, got in zip(told, (said, low[at], wrong[at]), strict=True):
+                told[key] += (got - right[at]).abs().tolist()
+        for key, off in told.items():
+            if off:
+                print(f"{name} | {key}: mean {statistics.fmean(off):.2e}, max {max(off):.2e} nats")
+        print(f"{name}: {best} of {len(told[name])} tokens are the float32 model's best")
+    names = list(kept["engines"])
+    print("| batch | context | " + " | ".join(f"{n} ms (rounds)" for n in names) + " | ratio |")
+    for row in kept["times"]:
+        rounds = {n: [statistics.median(each) for each in row.get(n, []) if each] for n in names}
+        middle = {n: statistics.median(rounds[n]) for n in names if rounds[n]}
+        cells = [
+            f"{middle[n]:.3f} ({min(rounds[n]):.3f}–{max(rounds[n]):.3f})" if n in middle else "—"
+            for n in names
+        ]
+        ratio = f"{middle[names[-1]] / middle[names[0]]:.2f}" if len(middle) == len(names) else "—"
+        print(f"| {row['batch']} | {row['context']} | {' | '.join(cells)} | {ratio} |")
+
+
+if __name__ == "__main__":
+    main()
