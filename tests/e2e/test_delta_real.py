@@ -26,16 +26,14 @@ def dspatch(folder: Path, *arguments: str) -> dict:
     return told
 
 
-@pytest.mark.parametrize(("target", "limit"), [("cpu", 200_000), ("cuda", 250_000)])
-def test_the_delta_makes_the_overlay_of_the_published_wheel(
-    tmp_path: Path, target: str, limit: int
-) -> None:
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_the_delta_makes_the_overlay_of_the_published_wheel(tmp_path: Path, target: str) -> None:
     words = ("--engine", "vllm", "--rev", "v0.27.1", "--target", target)
     dspatch(tmp_path, "apply", *words)
     told = dspatch(tmp_path, "build-wheel", *words, "--delta")
-    assert told["delta"]["size"] < limit
     base = pins.base_for(pins.load("vllm", "v0.27.1"), target)
     original = download(base.project, base.filename, base.sha256)
+    assert told["delta"]["size"] < original.stat().st_size / 500
     site = deltakit.install(original, tmp_path / "one", "--no-compile")
     other = deltakit.install(Path(told["path"]), tmp_path / "other", "--no-compile")
     before = deltakit.files(site)
