@@ -31,10 +31,12 @@ def base_for(pin: Pin, target: str, machine: Machine | None = None) -> Base:
     if fitting := [base for base in bases if not misfits(base, here)]:
         return min(fitting, key=lambda base: rank(base.filename, here))
     if not bases:
+        words = f"--engine {pin.engine} --rev {pin.rev} --target {target}"
         raise IncompatibleBaseError(
             f"{pin.engine} {pin.rev} has no base wheel for the target {target}.",
             why=f"the pin has {', '.join(pin.targets) or 'no target'}",
-            next=f"dspatch pin add --engine {pin.engine} --rev {pin.rev} --target {target}",
+            next=f"dspatch pin add {words}; where none is published, compile one: "
+            f"dspatch apply {words} && dspatch build-wheel --mode source",
         )
     raise IncompatibleBaseError(
         f"No base wheel of {pin.engine} {pin.rev} for {target} runs on this machine.",

@@ -182,7 +182,9 @@ def test_versions_are_compared_as_numbers():
 def test_a_target_that_the_pin_lacks():
     with pytest.raises(IncompatibleBaseError, match="no base wheel for the target cuda") as caught:
         pins.base_for(pin(), "cuda", machine())
-    assert caught.value.next == "dspatch pin add --engine vllm --rev v1.0 --target cuda"
+    words = "--engine vllm --rev v1.0 --target cuda"
+    assert caught.value.next.startswith(f"dspatch pin add {words}; where none is published")
+    assert f"dspatch apply {words} && dspatch build-wheel --mode source" in caught.value.next
 
 
 def test_this_machine_can_use_the_shipped_cpu_pins_or_says_why():
