@@ -15,7 +15,7 @@ _MAIL_HEADER = re.compile(r"From |[!-9;-~]+:(\s|$)|[ \t]")
 # The lines that git takes for part of a header when they follow `diff --git`.
 _EXTENDED = re.compile(
     r"(old|new|deleted file|new file) mode |(copy|rename) (from|to|old|new) |"
-    r"(dis)?similarity index |index |--- |\+\+\+ |@@ -"
+    r"(dis)?similarity index |index |--- |\+\+\+ "
 )
 
 
@@ -90,7 +90,7 @@ def begins(lines: Sequence[str], number: int) -> bool:
 
 
 def _in_git_header(lines: Sequence[str], number: int) -> bool:
-    while number and _EXTENDED.match(lines[number - 1]) and lines[number - 1][0] not in "+@-":
+    while number and _EXTENDED.match(lines[number - 1]) and lines[number - 1][0] not in "+-":
         number -= 1
     return number > 0 and lines[number - 1].startswith("diff --git ")
 

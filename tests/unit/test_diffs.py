@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from dspatch import diffs, git
@@ -227,6 +227,7 @@ def numstat(text: str, folder: Path) -> tuple[int, str]:
 
 
 @settings(REAL, max_examples=120)
+@example(message=["diff --git a/f b/f", "@@ -1 +1 @@", ""])
 @given(message=st.lists(MESSAGE_LINE, max_size=7))
 def test_a_mails_message_is_cut_as_git_cuts_it(message: list[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
