@@ -30,11 +30,12 @@ def run(job: Job, console: Console, wanted: Wanted) -> Proven:
     build-wheel, `NoGpuError` for a CUDA wheel without a GPU.
     """
     wheel = receipt.require(job, "build-wheel")["wheel"]
-    if not _converts(job):
+    converts = _converts(job, wheel["path"])
+    if not converts:
         need_machine(job)
     proving.need_tolerances(wanted.dtype)
     variants = receipt.require(job, "apply")["variants"]
-    choose = proving.models_to_convert if _converts(job) else proving.models_of
+    choose = proving.models_to_convert if converts else proving.models_of
     models = choose(wanted, variants)
     inputs = _inputs(wheel["sha256"], models, wanted)
     with job.locked():
@@ -57,8 +58,9 @@ def _measure(
             "wanted": wanted,
             "step": step,
         }
-        if _converts(job):
-            done = proving.convert(str(job.id), wheel=wheel, version=_version(job), **shared)
+        if _converts(job, wheel.name):
+            version = _version(wheel.name)
+            done = proving.convert(str(job.id), wheel=wheel, version=version, **shared)
         else:
             done = proving.measure(
                 str(job.id),
@@ -76,13 +78,12 @@ def _environment(job: Job, wheel: Path, step: Callable[[str], None]) -> Path:
     return for_wheel(job.id.engine, wheel, step).python
 
 
-def _version(job: Job) -> str:
-    """The version of the job's wheel."""
-    return str(WheelName.parse(receipt.require(job, "build-wheel")["wheel"]["path"]).version)
+def _version(wheel: str) -> str:
+    return str(WheelName.parse(wheel).version)
 
 
-def _converts(job: Job) -> bool:
-    return proving.converts(job.id.engine, _version(job))
+def _converts(job: Job, wheel: str) -> bool:
+    return proving.converts(job.id.engine, _version(wheel))
 
 
 def _inputs(wheel: str, models: Sequence[str], wanted: Wanted) -> str:

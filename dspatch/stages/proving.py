@@ -64,7 +64,6 @@ def measure(
     step: Callable[[str], None],
 ) -> Proven:
     """Run the suite on what `python` has installed; the report goes to `folder`/report."""
-    from dspatch.conformance import render
     from dspatch.conformance import selftest as selftests
     from dspatch.conformance.suite import run as run_suite
     from dspatch.engines import Options
@@ -79,8 +78,7 @@ def measure(
     }
     tested = selftests.run(**given) if wanted.selftest else None
     report = tested.clean if tested else run_suite(**given, checkpoints=wanted.checkpoints)
-    files = tuple(render.write(report, folder / "report", name=name, selftest=tested))
-    return Proven(name=name, report=report, files=files, selftest=tested)
+    return _told(name, report, folder, tested)
 
 
 def converts(engine: str, version: str) -> bool:
@@ -101,7 +99,7 @@ def convert(
     step: Callable[[str], None],
 ) -> Proven:
     """Prove the conversion of a wheel that no machine without a GPU can run; the rest is not shown."""
-    from dspatch.conformance import conversion, render
+    from dspatch.conformance import conversion
 
     given: dict[str, Any] = {
         "wheel": wheel,
@@ -112,6 +110,13 @@ def convert(
     }
     tested = conversion.selftest(**given) if wanted.selftest else None
     report = tested.clean if tested else conversion.run(**given)
+    return _told(name, report, folder, tested)
+
+
+def _told(name: str, report: Report, folder: Path, tested: Selftest | None) -> Proven:
+    """Write the report, and of a self-test what caught which fault, to `folder`/report."""
+    from dspatch.conformance import render
+
     files = tuple(render.write(report, folder / "report", name=name, selftest=tested))
     return Proven(name=name, report=report, files=files, selftest=tested)
 
