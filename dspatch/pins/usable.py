@@ -8,7 +8,7 @@ from functools import cache
 from packaging import tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from dspatch.errors import IncompatibleBaseError
+from dspatch.errors import IncompatibleBaseError, PinError
 from dspatch.pins.types import Base, Pin
 from dspatch.wheel.elf import Version
 from dspatch.wheel.machine import Machine
@@ -31,18 +31,29 @@ def base_for(pin: Pin, target: str, machine: Machine | None = None) -> Base:
     if fitting := [base for base in bases if not misfits(base, here)]:
         return min(fitting, key=lambda base: rank(base.filename, here))
     if not bases:
-        words = f"--engine {pin.engine} --rev {pin.rev} --target {target}"
         raise IncompatibleBaseError(
             f"{pin.engine} {pin.rev} has no base wheel for the target {target}.",
             why=f"the pin has {', '.join(pin.targets) or 'no target'}",
-            next=f"dspatch pin add {words}; where none is published, compile one: "
-            f"dspatch apply {words} && dspatch build-wheel --mode source",
+            next=_get_one(f"--engine {pin.engine} --rev {pin.rev} --target {target}", pin, target),
         )
     raise IncompatibleBaseError(
         f"No base wheel of {pin.engine} {pin.rev} for {target} runs on this machine.",
         why="\n        ".join(f"{base.filename}: {misfits(base, here)[0]}" for base in bases),
         next="use a Python or a machine that fits, or another revision",
     )
+
+
+def _get_one(words: str, pin: Pin, target: str) -> str:
+    """How to get a base wheel, or what stands for one where dspatch knows how to compile the engine."""
+    from dspatch.wheel.source.recipe import recipe
+
+    command = f"dspatch pin add {words}"
+    try:
+        recipe(pin.engine, target)
+    except PinError:
+        return command
+    compiled = f"dspatch apply {words} && dspatch build-wheel --mode source"
+    return f"{command}; where none is published, compile one: {compiled}"
 
 
 def fits(filename: str, machine: Machine) -> bool:
