@@ -7,9 +7,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from dspatch import variants
+from dspatch.edits import Edit, apply_edit
+from dspatch.series import layered
 from tests.mla import rendered
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +49,43 @@ def test_heads_and_dims_are_those_of_the_job_s_models(tmp_path: Path) -> None:
     found = constants(tmp_path / "two" / "choice.py")
     assert found["GEOMETRIES"] == ((256, 32), (512, 64))
     assert found["HEADS"] == (5, 8, 10, 16, 20, 32, 64, 128)
+
+
+BACKEND = "vllm.v1.attention.backends.mla.dspatch_mla"
+# The function that orders vLLM's backends, as far as the edit meets it.
+PRIORITIES = b"""
+def _get_backend_priorities(
+    use_mla, device_capability, num_heads=None, kv_cache_dtype=None, use_non_causal=False
+):
+    from vllm.utils.torch_utils import is_quantized_kv_cache
+
+    return ["upstream's"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "order"),
+    [
+        (None, ["upstream's"]),  # what stands as None cannot be imported
+        (SimpleNamespace(), ["upstream's"]),  # there is no such name in it
+        (SimpleNamespace(measured_faster=lambda *_: False), ["upstream's"]),
+        (SimpleNamespace(measured_faster=lambda *_: True), ["ours", "upstream's"]),
+    ],
+)
+def test_a_backend_that_cannot_be_imported_leaves_the_others(
+    module: Any, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch = layered("vllm").patch("mla-decode-kernels")
+    (edit,) = (each for each in patch.edits if each.file == "vllm/platforms/cuda.py")
+    made = Edit(file=edit.file, verb=edit.verb, find=edit.find, text=edit.text, symbol=edit.symbol)
+    engine = {"AttentionBackendEnum": SimpleNamespace(DSPATCH_MLA="ours")}
+    exec(compile(apply_edit(PRIORITIES, made), edit.file, "exec"), engine)
+    priorities: Any = engine["_get_backend_priorities"]
+    upstream = SimpleNamespace(is_quantized_kv_cache=None)
+    monkeypatch.setitem(sys.modules, "vllm.utils.torch_utils", upstream)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, BACKEND, module)
+    assert priorities(True, (9, 0), 16) == order
+    assert priorities(False, (9, 0), 16) == ["upstream's"]
 
 
 def pytest_says(*arguments: str) -> subprocess.CompletedProcess[str]:
