@@ -11,7 +11,10 @@ import math
 from typing import Any
 
 import torch
+from oracle_worker import rotary
 from torch import Tensor
+
+YARN = 4  # RopeType of the C++
 
 
 def logits(model: Any, ids: list[int]) -> Tensor:
@@ -64,28 +67,17 @@ def attention(module: Any, hidden: Tensor) -> Tensor:
 
 
 def rotated(rope: Any, value: Tensor) -> Tensor:
-    """Pairs (2i, 2i+1) turned by position times frequency i, times YaRN's factor."""
-    dim = torch.arange(0, value.shape[-1], 2, dtype=torch.float64)
-    frequency = float(rope.base) ** (-dim / rope.dim)
-    gain = 1.0
-    if rope.type == 4:
-        low, high = _ends(rope)
-        alpha = ((dim / 2 - low) / ((high - low) or 1e-3)).clamp(0, 1)
-        frequency = frequency - frequency * alpha * (1 - 1 / rope.factor)
-        gain = rope.yarn_attention_factor
-    angle = torch.arange(value.shape[0], dtype=torch.float64)[:, None] * frequency
-    cos, sin = angle.cos()[:, None] * gain, angle.sin()[:, None] * gain
-    even, odd = value[..., 0::2], value[..., 1::2]
-    return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
-
-
-def _ends(rope: Any) -> tuple[float, float]:
-    def pair(turns: float) -> float:
-        turned = rope.max_position_embeddings / (turns * 2 * math.pi)
-        return float(rope.dim * math.log(turned) / (2 * math.log(rope.base)))
-
-    low, high = math.floor(pair(rope.yarn_beta_fast)), math.ceil(pair(rope.yarn_beta_slow))
-    return max(low, 0), min(high, rope.dim - 1)
+    """Pairs turned by position, by the engine's configuration of RoPE; see `rotary.rotate`."""
+    if rope.type != YARN:
+        return rotary.rotate(value, rotary.frequencies(rope.dim, rope.base, None), 1.0)
+    yarn = rotary.Yarn(
+        factor=rope.factor,
+        length=rope.max_position_embeddings,
+        beta_fast=rope.yarn_beta_fast,
+        beta_slow=rope.yarn_beta_slow,
+    )
+    turns = rotary.frequencies(rope.dim, rope.base, yarn)
+    return rotary.rotate(value, turns, rope.yarn_attention_factor)
 
 
 def feed_forward(layer: Any, hidden: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import rotary
+
 Weights = Mapping[str, Tensor]
 
 
@@ -26,7 +28,8 @@ class TurboMind:
     def __init__(
         self, config: Mapping[str, Any], tensors: Weights, *, masks_first: bool, vocab_first: bool
     ) -> None:
-        self.model, self.rope = config["model_config"], _rope(config["attention_config"])
+        self.model = config["model_config"]
+        self.frequencies, self.gain = _turns(_rope(config["attention_config"]))
         self.scale = config["attention_config"].get("softmax_scale") or 0.0
         self.tensors = {name: value.double() for name, value in tensors.items()}
         self.masks_first, self.vocab_first = masks_first, vocab_first
@@ -83,12 +86,7 @@ class TurboMind:
         return key, torch.nn.functional.pad(value, (0, dim - value.shape[-1]))
 
     def _rotate(self, value: Tensor) -> Tensor:
-        """Pairs (2i, 2i+1) of the last dimension turned by position times frequency i."""
-        angle = torch.arange(len(value), dtype=torch.float64)[:, None] * _frequencies(self.rope)
-        gain = self.rope["gain"]
-        cos, sin = angle.cos()[:, None] * gain, angle.sin()[:, None] * gain
-        even, odd = value[..., 0::2], value[..., 1::2]
-        return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
+        return rotary.rotate(value, self.frequencies, self.gain)
 
     def feed_forward(self, layer: int, hidden: Tensor) -> Tensor:
         """The dense or shared part of one layer and its experts, (tokens, hidden) each way."""
@@ -154,9 +152,9 @@ def _mlp(part: Weights, hidden: Tensor) -> Tensor:
     return (gate * (hidden @ part["w3.0.weight"])) @ part["w2.0.weight"]
 
 
-def _rope(attention: Mapping[str, Any]) -> dict[str, Any]:
+def _rope(attention: Mapping[str, Any]) -> Mapping[str, Any]:
     """RoPE in one spelling; to v0.7.3 its numbers stand beside the others of the attention."""
-    nested = attention.get("rope_param") or {
+    return attention.get("rope_param") or {
         "type": attention.get("rope_scaling_type") or "default",
         "base": attention.get("rope_theta"),
         "dim": attention.get("rotary_embedding"),
@@ -164,22 +162,16 @@ def _rope(attention: Mapping[str, Any]) -> dict[str, Any]:
         **{key: attention.get(key) for key in ("attention_factor", "beta_fast", "beta_slow")},
         "max_position_embeddings": attention.get("max_position_embeddings"),
     }
-    gain = nested["attention_factor"] if nested["type"] == "yarn" else 1.0
-    return {**nested, "gain": gain}
 
 
-def _frequencies(rope: Mapping[str, Any]) -> Tensor:
-    """Angle a position of each pair, (rope dim / 2,), with YaRN's blend where the type says so."""
-    dim, base = rope["dim"], rope["base"]
-    plain: Tensor = base ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+def _turns(rope: Mapping[str, Any]) -> tuple[Tensor, float]:
+    """Angle a position of each pair, and what cosine and sine are multiplied by."""
     if rope["type"] != "yarn":
-        return plain
-
-    def pair_of(turns: float) -> float:
-        length = rope["max_position_embeddings"]
-        return float(dim * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base)))
-
-    low = max(math.floor(pair_of(rope["beta_fast"])), 0)
-    high = min(math.ceil(pair_of(rope["beta_slow"])), dim - 1)
-    ramp = ((torch.arange(dim // 2) - low) / max(high - low, 1e-3)).clamp(0, 1).double()
-    return plain * (1 - ramp * (1 - 1 / rope["factor"]))
+        return rotary.frequencies(rope["dim"], rope["base"], None), 1.0
+    yarn = rotary.Yarn(
+        factor=rope["factor"],
+        length=rope["max_position_embeddings"],
+        beta_fast=rope["beta_fast"],
+        beta_slow=rope["beta_slow"],
+    )
+    return rotary.frequencies(rope["dim"], rope["base"], yarn), rope["attention_factor"]

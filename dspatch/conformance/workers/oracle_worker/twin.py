@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import rotary
+
 Weights = Mapping[str, Tensor]
 
 
@@ -128,34 +130,23 @@ def _mscale(factor: float, mscale: float) -> float:
 
 
 def rotate(config: Mapping[str, Any], value: Tensor) -> Tensor:
-    """Rotate pairs (2i, 2i+1) of the last dim by position times frequency i."""
-    angle = torch.arange(value.shape[0], dtype=torch.float64)[:, None] * frequencies(config)
-    gain = 1.0
-    if (yarn := _yarn(config)) is not None:
-        gain = _mscale(yarn["factor"], yarn["mscale"]) / _mscale(
-            yarn["factor"], yarn["mscale_all_dim"]
-        )
-    cos, sin = angle.cos()[:, None] * gain, angle.sin()[:, None] * gain
-    even, odd = value[..., 0::2], value[..., 1::2]
-    return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
+    """Rotate pairs of the last dim by position; see `rotary.rotate`."""
+    return rotary.rotate(value, *_turns(config))
 
 
-def frequencies(config: Mapping[str, Any]) -> Tensor:
-    """Angle a position of each pair, (rope/2,), with YaRN's blend when the config has YaRN."""
-    dim, base = config["qk_rope_head_dim"], float(config["rope_theta"])
-    plain = base ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
-    yarn = _yarn(config)
+def _turns(config: Mapping[str, Any]) -> tuple[Tensor, float]:
+    """Angle a position of each pair, and what cosine and sine are multiplied by."""
+    dim, base, yarn = config["qk_rope_head_dim"], float(config["rope_theta"]), _yarn(config)
     if yarn is None:
-        return plain
-
-    def pair_of(turns: float) -> float:
-        length = yarn["original_max_position_embeddings"]
-        return float(dim * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base)))
-
-    low = max(math.floor(pair_of(yarn["beta_fast"])), 0)
-    high = min(math.ceil(pair_of(yarn["beta_slow"])), dim - 1)
-    ramp = ((torch.arange(dim // 2) - low) / max(high - low, 1e-3)).clamp(0, 1).double()
-    return plain / yarn["factor"] * ramp + plain * (1 - ramp)
+        return rotary.frequencies(dim, base, None), 1.0
+    blend = rotary.Yarn(
+        factor=yarn["factor"],
+        length=yarn["original_max_position_embeddings"],
+        beta_fast=yarn["beta_fast"],
+        beta_slow=yarn["beta_slow"],
+    )
+    gain = _mscale(yarn["factor"], yarn["mscale"]) / _mscale(yarn["factor"], yarn["mscale_all_dim"])
+    return rotary.frequencies(dim, base, blend), gain
 
 
 def route(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tensor:
