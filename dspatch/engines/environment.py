@@ -61,25 +61,21 @@ class Environment:
         return (self.path / MARKER).is_file()
 
 
+_Layers = tuple[Environment, Environment]
+
+
 def for_wheel(kind: str, wheel: Path, progress: Progress = silent) -> Environment:
     """The environment of an engine's wheel: the wheel alone, over a shared one of all that it needs.
 
     Gigabytes of torch are installed once for every wheel with the same requirements, stock or
     patched; only the wheel itself is installed for each. Raises `EngineEnvironmentError`.
     """
-    return _over(kind, wheel, _layers(kind, wheel)[0], progress)
-
-
-def _over(kind: str, wheel: Path, below: Environment, progress: Progress) -> Environment:
-    requirements = needs(wheel)
-    _made(below, progress, lambda: _make(below, requirements))
-    layer = _layers(kind, wheel, below)[1]
-    return _made(layer, progress, lambda: _layer(layer, below, wheel))
+    return _over(_layers(kind, wheel), wheel, progress)
 
 
 def has(kind: str, wheel: Path) -> bool:
     """Whether the environment of a wheel is in the cache, with all that it needs."""
-    return all(each.complete for each in _layers(kind, wheel))
+    return _complete(_layers(kind, wheel))
 
 
 @contextmanager
@@ -91,26 +87,34 @@ def lent(
     What is made for now has places of its own, which nobody else takes, and is gone after the block.
     With `keep` it is made as `for_wheel` makes it. Raises `EngineEnvironmentError`.
     """
-    if keep or has(kind, wheel):
-        yield for_wheel(kind, wheel, progress)
+    usual = _layers(kind, wheel)
+    if keep or _complete(usual):
+        yield _over(usual, wheel, progress)
         return
-    below = locate(f"{kind}-needs", needs(wheel))
     own = f"{kind}-lent"
-    made = _layers(own, wheel, below if below.complete else None)
+    made = _layers(own, wheel, usual[0] if usual[0].complete else None)
     try:
-        yield _over(own, wheel, made[0], progress)
+        yield _over(made, wheel, progress)
     finally:
         for each in made:
             if each.path.name.startswith(own):
                 shutil.rmtree(each.path, ignore_errors=True)
 
 
-def _layers(
-    kind: str, wheel: Path, below: Environment | None = None
-) -> tuple[Environment, Environment]:
+def _layers(kind: str, wheel: Path, below: Environment | None = None) -> _Layers:
     """Where the shared environment of a wheel's needs is, and the wheel's own over it."""
     below = below or locate(f"{kind}-needs", needs(wheel))
     return below, locate(kind, [], key=f"{files.sha256(wheel)} {below.path.name}")
+
+
+def _complete(layers: _Layers) -> bool:
+    return all(each.complete for each in layers)
+
+
+def _over(layers: _Layers, wheel: Path, progress: Progress) -> Environment:
+    below, layer = layers
+    _made(below, progress, lambda: _make(below, needs(wheel)))
+    return _made(layer, progress, lambda: _layer(layer, below, wheel))
 
 
 def over(
@@ -130,14 +134,11 @@ def over(
 def _python_layer(
     layer: Environment, below: Environment, requirements: Sequence[str], wheel: Path
 ) -> None:
-    with _whole_or_gone(layer, [*requirements, wheel.name]) as record:
-        _venv(layer)
-        (site_packages(layer) / "needs.pth").write_text(f"{site_packages(below)}\n")
+    with _above(layer, below, [*requirements, wheel.name]):
         _pip(layer, "install", "--no-input", *_wanted(layer, requirements))
         with zipfile.ZipFile(wheel) as archive:
             kept = [name for name in archive.namelist() if not name.endswith((".so", ".a"))]
             archive.extractall(site_packages(layer), kept)
-        record["below"] = below.path.name
 
 
 def needs(wheel: Path) -> list[str]:
@@ -208,10 +209,17 @@ def _wanted(environment: Environment, requirements: Sequence[str]) -> list[str]:
 
 
 def _layer(layer: Environment, below: Environment, wheel: Path) -> None:
-    with _whole_or_gone(layer, [wheel.name]) as record:
+    with _above(layer, below, [wheel.name]):
+        _pip(layer, "install", "--no-input", "--no-deps", str(wheel))
+
+
+@contextmanager
+def _above(layer: Environment, below: Environment, requirements: Sequence[str]) -> Iterator[None]:
+    """Make an environment that imports from another one, too, inside this block."""
+    with _whole_or_gone(layer, requirements) as record:
         _venv(layer)
         (site_packages(layer) / "needs.pth").write_text(f"{site_packages(below)}\n")
-        _pip(layer, "install", "--no-input", "--no-deps", str(wheel))
+        yield
         record["below"] = below.path.name
 
 
