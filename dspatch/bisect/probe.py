@@ -17,7 +17,6 @@ from dspatch.carry.remote import releasestore
 from dspatch.conformance.report import CheckResult, Report
 from dspatch.engines import Options, Progress, environment
 from dspatch.errors import DiskFullError, DspatchError
-from dspatch.series import digest_of
 
 ROOM = 10_000_000_000  # bytes that an environment with a build of torch for GPUs takes, and pip's cache
 
@@ -147,8 +146,9 @@ def _content(report: Report, model: str) -> dict[str, Any]:
 
 def _place(candidate: Candidate, asked: Asked) -> Path:
     """Where the results of a release are kept: by everything that they depend on but the check."""
-    suite = digest_of([paths.PACKAGE / "conformance", paths.PACKAGE / "engines"])
+    from dspatch.conformance import suite
+
     wheel = candidate.wheel.sha256 or candidate.wheel.url
-    inputs = [wheel, asked.model, dict(asked.variables), suite]
+    inputs = [wheel, asked.model, dict(asked.variables), *suite.inputs()]
     name = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:32]
     return paths.cache() / "bisect" / asked.engine / f"{candidate.version}-{name}.json"

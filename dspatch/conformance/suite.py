@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dspatch import engines
+from dspatch import engines, files, paths
 from dspatch.conformance import (
     checks,
     curves,
@@ -24,6 +24,7 @@ from dspatch.conformance.oracle import Golden, Oracle
 from dspatch.conformance.report import CheckResult, Report
 from dspatch.conformance.small import Case
 from dspatch.engines import Observed, Options, Progress, Trial
+from dspatch.series import digest_of
 
 VARIANTS = ("deepseek-v2-lite", "deepseek-v2", "deepseek-v3")
 
@@ -38,6 +39,15 @@ class Bench:
     out: Path
     options: Options
     progress: Progress
+
+
+def inputs() -> list[str]:
+    """What the results of a run depend on beside what it is given: the suite, and tolerances of one's own."""
+    mine = tolerance.own()
+    return [
+        digest_of([paths.PACKAGE / "conformance", paths.PACKAGE / "engines"]),
+        files.sha256(mine) if mine and mine.is_file() else "",
+    ]
 
 
 def run(

@@ -9,11 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dspatch import files, paths, receipt
+from dspatch import receipt
 from dspatch.console import Console
 from dspatch.errors import NoGpuError
 from dspatch.job import Job
-from dspatch.series import digest_of
 from dspatch.stages import proving
 from dspatch.stages.proving import Proven, Wanted
 from dspatch.wheel.names import WheelName
@@ -88,13 +87,11 @@ def _converts(job: Job, wheel: str) -> bool:
 
 def _inputs(wheel: str, models: Sequence[str], wanted: Wanted) -> str:
     """Everything that the numbers of a report depend on, as one hash."""
-    from dspatch.conformance import tolerance
+    from dspatch.conformance import suite
 
-    suite = digest_of([paths.PACKAGE / "conformance", paths.PACKAGE / "engines"])
     own = [str(folder) for folder in wanted.checkpoints]
-    limits = tolerance.own()
-    mine = files.sha256(limits) if limits and limits.is_file() else ""
-    inputs = [wheel, list(models), own, wanted.reference_ops, wanted.dtype, suite, mine]
+    given = [wheel, list(models), own, wanted.reference_ops, wanted.dtype]
+    inputs = [*given, *suite.inputs()]
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
 

@@ -158,7 +158,7 @@ def test_results_are_kept_by_what_they_depend_on(
         return probe.probe(one, asked, tmp_path, print)
 
     assert (tried(ASKED).kept, tried(ASKED).kept) == (False, True)
-    # Another check of the same run is there, too; another model, environment or wheel is not.
+    # Another check of the same run is there, too; another model, environment, wheel or tolerance is not.
     assert tried(replace(ASKED, check="engine.start")).verdict == "pass"
     assert runs == ["1.0"]
     tried(replace(ASKED, model="deepseek-v3"))
@@ -167,6 +167,12 @@ def test_results_are_kept_by_what_they_depend_on(
     tried(ASKED, replace(other, wheel=replace(other.wheel, sha256="1" * 64)))
     tried(replace(ASKED, fresh=True))
     assert len(runs) == 5
+    mine = tmp_path / "mine.toml"
+    monkeypatch.setenv("DSPATCH_TOLERANCES", str(mine))
+    for number, text in enumerate(("", "# wider"), start=6):
+        mine.write_text(text)
+        assert (tried(ASKED).kept, tried(ASKED).kept) == (False, True)
+        assert len(runs) == number
 
 
 def test_what_is_no_fault_of_a_release_is_not_kept(
