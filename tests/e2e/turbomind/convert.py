@@ -22,6 +22,7 @@ import reference
 import stub
 import torch
 from oracle_worker import twin
+from oracle_worker.golden import load
 from oracle_worker.weights import tensors
 from safetensors.numpy import save_file
 
@@ -126,14 +127,7 @@ def measured(model: Any, config: Mapping[str, Any], folder: Path) -> dict[str, A
 
 def by_transformers(folder: Path) -> torch.Tensor:
     """transformers' logits in float64, with eager attention and experts."""
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(
-        folder,
-        dtype=torch.float64,
-        attn_implementation="eager",
-        experts_implementation="eager",
-    ).eval()
+    model = load(folder, "eager", torch.float64)
     with torch.no_grad():
         found: torch.Tensor = model(torch.tensor([IDS]), use_cache=False).logits[0]
     return found

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from . import metrics, spoiled, twin
+from .golden import load
 from .turbomind import TurboMind
 
 Place = tuple[int, str]
@@ -94,15 +95,7 @@ def _second(
 
 def _transformers(folder: Path, prompt: list[int]) -> tuple[Seen, Tensor]:
     """Input and output of each part of each layer, and the logits, of transformers in float64."""
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(
-        folder,
-        dtype=torch.float64,
-        attn_implementation="eager",
-        # The grouped products of experts know no float64.
-        experts_implementation="eager",
-    ).eval()
+    model = load(folder, "eager", torch.float64)
     with _watched(model) as seen, torch.no_grad():
         logits = model(torch.tensor([prompt]), use_cache=False).logits[0]
     return seen, logits

@@ -24,7 +24,7 @@ def golden(folder: Path, prompts: dict[str, list[int]], steps: int) -> dict[str,
     `scores.N` (tokens, tokens), by which `sane.choices` judges the oracle's own choices. What it
     computes inside is under `place.OPERATION` (see `places`), at the positions that `rows` names.
     """
-    model = _model(folder, "eager")
+    model = load(folder, "eager")
     config = json.loads((folder / "oracle.json").read_text())
     out: dict[str, Tensor] = {}
     for name, prompt in prompts.items():
@@ -33,11 +33,18 @@ def golden(folder: Path, prompts: dict[str, list[int]], steps: int) -> dict[str,
     return out | _sanity(folder, config, out, prompts)
 
 
-def _model(folder: Path, attention: str) -> Any:
+def load(folder: Path, attention: str, dtype: torch.dtype = torch.float32) -> Any:
+    """transformers' model of a checkpoint, ready to run; `RuntimeError` where it did not load whole."""
     from transformers import AutoModelForCausalLM
 
+    # The grouped products of experts know no float64.
+    experts = {"experts_implementation": "eager"} if dtype == torch.float64 else {}
     model, report = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation=attention, output_loading_info=True
+        folder,
+        dtype=dtype,
+        attn_implementation=attention,
+        output_loading_info=True,
+        **experts,
     )
     wrong = {key: sorted(map(str, names)) for key, names in report.items() if names}
     if wrong:
@@ -119,7 +126,7 @@ def _sanity(
 ) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
-    weights, other = load_file(folder / "model.safetensors"), _model(folder, "sdpa")
+    weights, other = load_file(folder / "model.safetensors"), load(folder, "sdpa")
     worst, found = {"sane.sdpa": 0.0, "sane.twin": 0.0, "sane.choices": 0.0}, {}
     for name in prompts:
         ids, logits = out[f"{name}.ids"].tolist(), out[f"{name}.logits"]
