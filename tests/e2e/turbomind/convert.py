@@ -98,7 +98,7 @@ def context(builders: Any, kind: Any) -> Any:
 def measured(model: Any, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Relative differences: of attention and feed-forward layer by layer, and of the logits."""
     weights = {name: torch.from_numpy(value).double() for name, value in tensors(config, 0).items()}
-    later = torch.ones(len(IDS), len(IDS), dtype=torch.bool).triu(1)
+    later = twin.future(len(IDS))
     hidden = weights["model.embed_tokens.weight"][IDS]
     worst = {"attention": 0.0, "feed_forward": 0.0}
 
@@ -107,15 +107,14 @@ def measured(model: Any, config: Mapping[str, Any], folder: Path) -> dict[str, A
         return right
 
     for number, layer in enumerate(reference.layers(model)):
-        own = twin._below(weights, f"model.layers.{number}.")
+        own = twin.below(weights, f"model.layers.{number}.")
         given = twin._norm(hidden, own["input_layernorm.weight"], config)
-        right = twin.attention(config, twin._below(own, "self_attn."), given, later)
+        right = twin.attention(config, twin.below(own, "self_attn."), given, later)
         hidden = hidden + compared(
             "attention", reference.attention(layer.children["attention"], given), right
         )
         given = twin._norm(hidden, own["post_attention_layernorm.weight"], config)
-        forward = getattr(twin, "feed_forward", None) or twin._feed_forward
-        right = forward(config, twin._below(own, "mlp."), given)
+        right = twin.feed_forward(config, twin.below(own, "mlp."), given)
         hidden = hidden + compared("feed_forward", reference.feed_forward(layer, given), right)
     got = reference.logits(model, IDS)
     return {

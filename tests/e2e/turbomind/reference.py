@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 import torch
-from oracle_worker import rotary
+from oracle_worker import rotary, twin
 from torch import Tensor
 
 YARN = 4  # RopeType of the C++
@@ -61,7 +61,7 @@ def attention(module: Any, hidden: Tensor) -> Tensor:
     key = torch.cat((rotated(cfg.rope, both[:, None, rank:])[:, 0], latent), -1)
     query = torch.cat((rotated(cfg.rope, query[..., rank:]), query[..., :rank]), -1)
     scores = torch.einsum("qhd,kd->hqk", query, key) * (cfg.softmax_scale or cfg.head_dim**-0.5)
-    later = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
+    later = twin.future(tokens)
     mixed = torch.einsum("hqk,kd->qhd", scores.masked_fill(later, -math.inf).softmax(-1), key)
     return linear(module, "wo", mixed.reshape(tokens, -1))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -84,13 +84,11 @@ def _worst(model: Converted, seen: Seen, second: Mapping[Place, Tensor]) -> dict
 def _second(
     config: Mapping[str, Any], weights: Any, layer: int, kind: str, hidden: Tensor
 ) -> Tensor:
-    part = {k.removeprefix(f"model.layers.{layer}."): v for k, v in weights.items()}
+    part = twin.below(weights, f"model.layers.{layer}.")
     if kind == "attention":
-        own = {k.removeprefix("self_attn."): v for k, v in part.items()}
-        later = torch.ones(len(hidden), len(hidden), dtype=torch.bool).triu(1)
-        return twin.attention(config, own, hidden, later)
-    own = {k.removeprefix("mlp."): v for k, v in part.items() if k.startswith("mlp.")}
-    return twin.feed_forward(config, own, hidden)
+        own = twin.below(part, "self_attn.")
+        return twin.attention(config, own, hidden, twin.future(len(hidden)))
+    return twin.feed_forward(config, twin.below(part, "mlp."), hidden)
 
 
 def _transformers(folder: Path, prompt: list[int]) -> tuple[Seen, Tensor]:
@@ -114,14 +112,10 @@ def _watched(model: Any) -> Iterator[Seen]:
 
         return hook
 
-    handles = []
-    for number, layer in enumerate(model.model.layers):
-        kind = "moe" if hasattr(layer.mlp, "gate") else "dense"
-        for module, name in ((layer.self_attn, "attention"), (layer.mlp, kind)):
-            hook = watch(number, name)
-            handles.append(module.register_forward_hook(hook, with_kwargs=True))
-    try:
+    with ExitStack() as stack:
+        for number, layer in enumerate(model.model.layers):
+            kind = "moe" if hasattr(layer.mlp, "gate") else "dense"
+            for module, name in ((layer.self_attn, "attention"), (layer.mlp, kind)):
+                hook = watch(number, name)
+                stack.enter_context(module.register_forward_hook(hook, with_kwargs=True))
         yield seen
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from . import metrics, placing, rules
+from .twin import below
 
 Tensors = Mapping[str, Tensor]
 
@@ -25,9 +26,9 @@ def measure(
 
     expected, found = load_file(golden), load_file(result)
     known = _grouped(expected)
-    runs = {name: run(known, _below(found, name), band, scale) for name in _runs(found)}
-    sane = {key: float(value) for key, value in _below(expected, "sane.").items()}
-    compared = weights(load_file(checkpoint), _below(found, "weights/"), dtype)
+    runs = {name: run(known, below(found, name), band, scale) for name in _runs(found)}
+    sane = {key: float(value) for key, value in below(expected, "sane.").items()}
+    compared = weights(load_file(checkpoint), below(found, "weights/"), dtype)
     return {"runs": runs, "weights": compared, "sane": sane}
 
 
@@ -44,7 +45,7 @@ def run(
     prompts = sorted(name.removesuffix(".tokens") for name in found if name.endswith(".tokens"))
     out = {}
     for name in prompts:
-        own = _below(found, f"{name}.")
+        own = below(found, f"{name}.")
         out[name] = measures = _prompt(expected[name], own)
         shared = measures["tokens"] + measures["agreed_steps"]
         measures["rules"] = rules.judge(expected[name], own)
@@ -157,7 +158,3 @@ def _in(expected: Tensor, found: Tensor, dtype: str) -> Tensor:
 
 def _bit_equal(x: Tensor, y: Tensor) -> bool:
     return x.shape == y.shape and x.dtype == y.dtype and bool((x == y).all())
-
-
-def _below(tensors: Tensors, prefix: str) -> dict[str, Tensor]:
-    return {n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)}

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from . import rotary
+from .twin import below, future
 
 Weights = Mapping[str, Tensor]
 
@@ -50,16 +51,15 @@ class TurboMind:
         A head of the output is as long as one of the query; behind the values that exist, `wo` has
         zeros: in front of them where attention runs over latents, whose rotated part comes first.
         """
-        part = self._below(f"layers.{layer}.attention.")
+        part = below(self.tensors, f"layers.{layer}.attention.")
         tokens, heads = hidden.shape[0], self.model["head_num"]
         query = self._query(part, hidden).view(tokens, heads, self.model["size_per_head"])
         key, value = self._key_value(part, hidden)
         rope = self.model["qk_rope_dim"]
         query = torch.cat((self._rotate(query[..., -rope:]), query[..., :-rope]), -1)
         scores = torch.einsum("qhd,khd->hqk", query, key.expand(-1, heads, -1))
-        later = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
         scale = self.scale or self.model["size_per_head"] ** -0.5
-        probabilities = (scores * scale).masked_fill(later, -math.inf).softmax(-1)
+        probabilities = (scores * scale).masked_fill(future(tokens), -math.inf).softmax(-1)
         mixed = torch.einsum("hqk,khd->qhd", probabilities, value.expand(-1, heads, -1))
         return mixed.reshape(tokens, -1) @ part["wo.0.weight"]
 
@@ -92,12 +92,12 @@ class TurboMind:
         """The dense or shared part of one layer and its experts, (tokens, hidden) each way."""
         out = torch.zeros_like(hidden)
         if self.model["inter_size"][layer]:
-            out = _mlp(self._below(f"layers.{layer}.feed_forward."), hidden)
+            out = _mlp(below(self.tensors, f"layers.{layer}.feed_forward."), hidden)
         if not self.model["expert_num"][layer]:
             return out
-        part = self._below(f"layers.{layer}.moe_ffn.")
+        part = below(self.tensors, f"layers.{layer}.moe_ffn.")
         for expert, weight in enumerate(self.route(part, hidden).T):
-            out = out + weight[:, None] * _mlp(_within(part, f"experts.{expert}."), hidden)
+            out = out + weight[:, None] * _mlp(below(part, f"experts.{expert}."), hidden)
         return out
 
     def route(self, part: Weights, hidden: Tensor) -> Tensor:
@@ -138,13 +138,6 @@ class TurboMind:
     def _rms(self, value: Tensor, weight: Tensor) -> Tensor:
         mean = value.square().mean(-1, keepdim=True)
         return value * (mean + self.model["norm_eps"]).rsqrt() * weight
-
-    def _below(self, prefix: str) -> dict[str, Tensor]:
-        return _within(self.tensors, prefix)
-
-
-def _within(weights: Weights, prefix: str) -> dict[str, Tensor]:
-    return {name[len(prefix) :]: v for name, v in weights.items() if name.startswith(prefix)}
 
 
 def _mlp(part: Weights, hidden: Tensor) -> Tensor:

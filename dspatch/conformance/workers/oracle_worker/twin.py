@@ -33,27 +33,28 @@ def run(config: Mapping[str, Any], weights: Weights, ids: list[int]) -> Run:
     hidden = double["model.embed_tokens.weight"][ids]
     scores = []
     for layer in range(config["num_hidden_layers"]):
-        part = _below(double, f"model.layers.{layer}.")
+        part = below(double, f"model.layers.{layer}.")
         normed = _norm(hidden, part["input_layernorm.weight"], config)
-        unseen = _future(len(ids))
+        unseen = future(len(ids))
         if "index_topk" in config:
-            scores.append(index_scores(config, _below(part, "self_attn."), normed))
+            scores.append(index_scores(config, below(part, "self_attn."), normed))
             unseen = _unchosen(scores[-1], config["index_topk"])
-        hidden = hidden + attention(config, _below(part, "self_attn."), normed, unseen)
+        hidden = hidden + attention(config, below(part, "self_attn."), normed, unseen)
         normed = _norm(hidden, part["post_attention_layernorm.weight"], config)
-        hidden = hidden + feed_forward(config, _below(part, "mlp."), normed)
+        hidden = hidden + feed_forward(config, below(part, "mlp."), normed)
     out = _norm(hidden, double["model.norm.weight"], config) @ double["lm_head.weight"].T
     return Run(logits=out, scores=tuple(scores))
 
 
-def _future(tokens: int) -> Tensor:
+def future(tokens: int) -> Tensor:
+    """What no query may see, (tokens, tokens): every key that comes later."""
     return torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
 
 
 def _unchosen(scores: Tensor, count: int) -> Tensor:
     """What no query may see: all but its `count` best keys, and never one that comes later."""
     best = scores.topk(min(count, scores.shape[1]))[1]
-    return torch.ones_like(scores, dtype=torch.bool).scatter(1, best, False) | _future(len(scores))
+    return torch.ones_like(scores, dtype=torch.bool).scatter(1, best, False) | future(len(scores))
 
 
 def index_scores(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tensor:
@@ -81,7 +82,7 @@ def index_scores(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Te
     both = torch.cat((rotate(config, paired), both[..., rope:]), -1)
     votes = torch.einsum("qhd,kd->qhk", both[:, :heads], both[:, heads]).relu()
     weight = hidden @ part["indexer.weights_proj.weight"].T * (heads * dim) ** -0.5
-    return torch.einsum("qh,qhk->qk", weight, votes).masked_fill(_future(tokens), -math.inf)
+    return torch.einsum("qh,qhk->qk", weight, votes).masked_fill(future(tokens), -math.inf)
 
 
 def _query_latent(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tensor:
@@ -171,9 +172,9 @@ def feed_forward(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Te
     """A dense layer, or shared experts and routed ones, (tokens, hidden) each way."""
     if "gate.weight" not in part:
         return _mlp(part, hidden)
-    out = _mlp(_below(part, "shared_experts."), hidden)
+    out = _mlp(below(part, "shared_experts."), hidden)
     for expert, weight in enumerate(route(config, part, hidden).T):
-        out = out + weight[:, None] * _mlp(_below(part, f"experts.{expert}."), hidden)
+        out = out + weight[:, None] * _mlp(below(part, f"experts.{expert}."), hidden)
     return out
 
 
@@ -186,5 +187,6 @@ def _norm(value: Tensor, weight: Tensor, config: Mapping[str, Any]) -> Tensor:
     return value * (value.square().mean(-1, keepdim=True) + config["rms_norm_eps"]).rsqrt() * weight
 
 
-def _below(weights: Weights, prefix: str) -> dict[str, Tensor]:
+def below(weights: Weights, prefix: str) -> dict[str, Tensor]:
+    """Those whose names begin with the prefix, under the rest of their names."""
     return {name[len(prefix) :]: v for name, v in weights.items() if name.startswith(prefix)}
