@@ -76,7 +76,7 @@ def patch_matrix(
     wanted = stage.Wanted(engine=engine or "vllm", rev=rev, **given)
     done = stage.run(wanted, console)
     if write:
-        show.wrote(support.write(done, write), write, done, console)
+        show.wrote(support.write(done, write, native=wanted.native), write, done, console)
     elif check:
         show.checked(support.check(done, check), check, done, console)
     else:

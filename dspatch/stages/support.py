@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,14 +38,33 @@ class Checked:
     open_cells: int
 
 
-def write(done: Measured, path: Path) -> bool:
-    """Write the matrix into a document between its marks; whether anything changed."""
+def write(done: Measured, path: Path, *, native: bool) -> bool:
+    """Write the matrix into a document between its marks; whether anything changed.
+
+    native: whether native sources were read. Without them, raises `ClaimError` for a document that
+    says what only they show, which would be lost.
+    """
     before = path.read_text(encoding="utf-8") if path.exists() else ""
+    if not native:
+        _refuse_loss(done, before, path)
     after = claims.written(before or _TITLE, done.engine, done.releases, done.rows)
     after = with_served(after, done.engine, path.parent)
     if after != before:
         write_atomically(path, after.encode())
     return after != before
+
+
+def _refuse_loss(done: Measured, before: str, path: Path) -> None:
+    count = 0
+    for block in claims.blocks(before, done.engine):
+        with suppress(ValueError):  # what cannot be read is written anew
+            count += claimcheck.lost(block, done.releases, done.rows)
+    if count:
+        raise ClaimError(
+            f"{path} would lose what it says of {count} cells.",
+            why="they rest on native sources, which were not read now",
+            next=f"dspatch patch matrix --engine {done.engine} --native --write {path}",
+        )
 
 
 def check(done: Measured, path: Path) -> Checked:
@@ -69,7 +89,7 @@ def check(done: Measured, path: Path) -> Checked:
         raise ClaimError(
             f"{path} claims what was not measured, in {len(found)} places.",
             why="\n        ".join(found),
-            next=f"mend the patches, or dspatch patch matrix --engine {done.engine} --write {path}",
+            next=f"mend the patches, or dspatch patch matrix --engine {done.engine} --native --write {path}",
         )
     return Checked(blocks=len(blocks), open_cells=open_cells)
 

@@ -103,6 +103,26 @@ def test_a_document_is_written_and_holds_until_it_lies(dspatch: Run, tmp_path: P
     assert failed["error"] == "ClaimError"
 
 
+def test_what_native_sources_showed_is_not_written_over_unread(
+    dspatch: Run, tmp_path: Path
+) -> None:
+    page = tmp_path / "support.md"
+    page.write_text("<!-- dspatch matrix vllm brief --><!-- /dspatch matrix vllm brief -->\n")
+    dspatch("--native", "--write", "support.md")
+    brief = page.read_text()
+    assert "| `native` | cpu, cuda | 1.0 |" in brief
+    told = dspatch("--write", "support.md", code=46)
+    assert "would lose what it says of 2 cells" in told
+    assert "--native --write support.md" in told
+    assert page.read_text() == brief
+    page.unlink()
+    dspatch("--native", "--write", "support.md")
+    assert "would lose what it says of 2 cells" in dspatch("--write", "support.md", code=46)
+    page.write_text(page.read_text().replace("3 releases, 1.0 to 1.2.", "Some releases."))
+    assert dspatch("--write", "support.md") == "support.md: written\n"
+    assert "| `native` | cpu, cuda | 1.0–1.2 | not measured |" in page.read_text()
+
+
 def test_a_document_without_a_claim_does_not_pass(dspatch: Run, tmp_path: Path) -> None:
     (tmp_path / "empty.md").write_text("# Nothing\n")
     assert "no part between marks" in dspatch("--check", "empty.md", code=46)

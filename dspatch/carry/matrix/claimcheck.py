@@ -42,17 +42,7 @@ def differences(
     Only releases up to the newest that the block speaks of are compared. A cell that either side
     did not measure cannot be. Raises `ValueError` for a block that cannot be read.
     """
-    scope = _SCOPE.search(block.text)
-    if scope is None:
-        raise ValueError("it does not say which releases it speaks of")
-    spoken_of = [v for v in releases if Version(scope[2]) <= Version(v) <= Version(scope[3])]
-    claimed = claimed_of(block, spoken_of)
-    measured = {
-        (row.patch, row.target, version): row.cells[version]
-        for row in rows
-        for version in spoken_of
-        if version in row.cells
-    }
+    spoken_of, claimed, measured = _sides(block, releases, rows)
     open_cells = {key for key in measured if _is_open(claimed.get(key), measured[key])}
     keys = [key for key in dict.fromkeys([*measured, *claimed]) if key not in open_cells]
     found = [
@@ -61,6 +51,33 @@ def differences(
         if (said := claimed.get(key, "nothing")) != (seen := _seen(block.kind, measured.get(key)))
     ]
     return list(_grouped(found, measured, spoken_of)), len(open_cells)
+
+
+def lost(block: Block, releases: Sequence[str], rows: Sequence[Row]) -> int:
+    """How many cells a block says something of that were not read now: written anew, it would not.
+
+    Raises `ValueError` for a block that cannot be read.
+    """
+    _, claimed, measured = _sides(block, releases, rows)
+    silent = (None, "not measured", "does not apply")  # the last is what a brief block leaves out
+    return sum(_unread(cell) and claimed.get(key) not in silent for key, cell in measured.items())
+
+
+def _sides(
+    block: Block, releases: Sequence[str], rows: Sequence[Row]
+) -> tuple[list[str], dict[_Key, str], dict[_Key, Cell]]:
+    """The releases that a block speaks of, what it claims of each cell, and what was measured."""
+    scope = _SCOPE.search(block.text)
+    if scope is None:
+        raise ValueError("it does not say which releases it speaks of")
+    spoken_of = [v for v in releases if Version(scope[2]) <= Version(v) <= Version(scope[3])]
+    measured = {
+        (row.patch, row.target, version): row.cells[version]
+        for row in rows
+        for version in spoken_of
+        if version in row.cells
+    }
+    return spoken_of, claimed_of(block, spoken_of), measured
 
 
 def claimed_of(block: Block, releases: Sequence[str]) -> dict[_Key, str]:
@@ -94,8 +111,11 @@ def _seen(kind: Kind, cell: Cell | None) -> str:
 
 
 def _is_open(claimed: str | None, cell: Cell) -> bool:
-    unread = cell.verdict == "not measured" and bool(cell.native)
-    return unread or (claimed == "not measured" and cell.verdict != "not measured")
+    return _unread(cell) or (claimed == "not measured" and cell.verdict != "not measured")
+
+
+def _unread(cell: Cell) -> bool:
+    return cell.verdict == "not measured" and bool(cell.native)
 
 
 def _grouped(
