@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +42,7 @@ class Console:
     def result(self, value: Any) -> None:
         """The whole result, printed with --json only."""
         if self.as_json:
-            click.echo(json.dumps(value, indent=2, sort_keys=True, default=_plain))
+            click.echo(json_of(value))
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table with aligned columns; a column's last cell is never cut."""
@@ -104,11 +105,30 @@ class Console:
             yield lambda step: status.update(f"{what}: {step}")
 
 
+def json_of(value: Any) -> str:
+    """A result as JSON; what is not finite as text, for which JSON has no number."""
+    return json.dumps(
+        _finite(value),
+        indent=2,
+        sort_keys=True,
+        allow_nan=False,
+        default=lambda v: _finite(_plain(v)),
+    )
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if isinstance(value, Path):
         return str(value)
-    if isinstance(value, frozenset | set | tuple):
+    if isinstance(value, frozenset | set):
         return sorted(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from dspatch.console import json_of
+from dspatch.files import write_atomically
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -95,6 +98,13 @@ class Page:
     tables: tuple[Table, ...] = ()
     bars: tuple[Bars, ...] = ()
     lines: tuple[Line, ...] = ()
+
+
+def write(files: Sequence[Path], result: Any, page: Page) -> None:
+    """Write a measurement's two files: the object that --json prints, and the page."""
+    json_file, html_file = files
+    write_atomically(json_file, f"{json_of(result)}\n".encode())
+    write_atomically(html_file, as_html(page).encode())
 
 
 def as_html(page: Page) -> str:

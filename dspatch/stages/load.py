@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,7 @@ def _rounds(
 def _whole(
     names: dict[str, str], wanted: Wanted, found: dict[str, tuple[Round, ...]], folder: Path
 ) -> Loaded:
+    from dspatch.bench import page
     from dspatch.stages import show_load
 
     lost = [n for n, each in found.items() for one in each if not one.completed]
@@ -112,7 +113,7 @@ def _whole(
     compared = () if lost else tuple(rounds.compare(ours, theirs, name) for name in METRICS)
     files = (folder / "load.json", folder / "load.html")
     done = Loaded(names=names, wanted=wanted, rounds=found, compared=compared, files=files)
-    show_load.write(done)
+    page.write(files, as_dict(done), show_load.page_of(done))
     return done
 
 
@@ -130,14 +131,11 @@ def check(done: Loaded) -> None:
 
 def as_dict(done: Loaded) -> dict[str, Any]:
     """The whole result as JSON values."""
-    from dataclasses import asdict
-
-    load: Sequence[Any] = [asdict(one) for one in done.compared]
     return {
         "servers": done.names,
         "model": done.wanted.model,
         "load": asdict(done.wanted.load),
         "rounds": {name: [asdict(one) for one in each] for name, each in done.rounds.items()},
-        "compared": load,
+        "compared": [asdict(one) for one in done.compared],
         "errors": done.errors,
     }

@@ -17,7 +17,6 @@ from dspatch.bench.trace import Profile
 from dspatch.conformance.api.wire import GoneError, Wire
 from dspatch.console import Console
 from dspatch.errors import ProfileError
-from dspatch.files import write_atomically
 from dspatch.job import locked, prepare_work
 from dspatch.stages import prove_any, prove_api
 from dspatch.stages.prove_any import Subject
@@ -119,9 +118,7 @@ def _written(name: str, requests: int, found: Profile, folder: Path) -> Profiled
 
     files = (folder / "profile.json", folder / "profile.html")
     done = Profiled(name=name, requests=requests, profile=found, files=files)
-    text = json.dumps(as_dict(done), indent=2, default=str) + "\n"
-    write_atomically(files[0], text.encode())
-    write_atomically(files[1], page.as_html(show_profile.page_of(done)).encode())
+    page.write(files, as_dict(done), show_profile.page_of(done))
     return done
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from typing import Any
 
@@ -50,21 +49,14 @@ def as_dict(done: Bisected) -> dict[str, Any]:
         "model": done.asked.model,
         "variables": dict(done.asked.variables),
         "found": asdict(done.found) if isinstance(done.found, Boundary) else None,
-        "tried": [_finite(asdict(one)) for one in done.tried],
+        "tried": [asdict(one) for one in done.tried],
         "among": list(done.among),
     }
 
 
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    value = row["measured"]
-    return row if value is None or math.isfinite(value) else {**row, "measured": str(value)}
-
-
 def _row(one: Tried) -> tuple[str, ...]:
-    value = one.measured
-    told = "" if value is None else number(value) if math.isfinite(value) else str(value)
     at = f"first wrong at {one.found_at}; " if one.found_at else ""
     why = " ".join(f"{at}{one.why}".split())
     seconds = "kept" if one.kept else f"{one.seconds:.0f}" if one.seconds else ""
     short = why if len(why) <= WIDTH else why[: WIDTH - 1] + "…"
-    return (one.version, one.verdict, f"{told} {one.unit}".strip(), seconds, short)
+    return (one.version, one.verdict, f"{number(one.measured)} {one.unit}".strip(), seconds, short)

@@ -31,7 +31,6 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _as_dict(row: Row) -> dict[str, Any]:
     check, dtype, device = row.key
-    band = {k: v for k, v in asdict(row.band).items() if k != "key"}
     return {
         "check": check,
         "dtype": dtype,
@@ -39,5 +38,5 @@ def _as_dict(row: Row) -> dict[str, Any]:
         **asdict(row.new),
         "verdict": row.verdict,
         "before": None if row.old is None else row.old.value,
-        "measured": {k: str(v) if v == float("inf") else v for k, v in band.items()},
+        "measured": {k: v for k, v in asdict(row.band).items() if k != "key"},
     }

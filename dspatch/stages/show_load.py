@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
-from dspatch.bench import page
 from dspatch.bench.page import Bar, Bars, Page, Table
 from dspatch.bench.rounds import METRICS, Compared, Spread
 from dspatch.console import Console
-from dspatch.files import write_atomically
 from dspatch.stages import load
 from dspatch.stages.load import Loaded
 from dspatch.stages.show import relative
@@ -26,14 +23,6 @@ def told(done: Loaded, console: Console) -> None:
     console.say("; ".join(relative(file) for file in done.files))
     console.result(load.as_dict(done))
     load.check(done)
-
-
-def write(done: Loaded) -> None:
-    """Write the JSON and the page."""
-    json_file, html_file = done.files
-    text = json.dumps(load.as_dict(done), indent=2, sort_keys=True, default=str) + "\n"
-    write_atomically(json_file, text.encode())
-    write_atomically(html_file, page.as_html(_page(done)).encode())
 
 
 def _row(one: Compared) -> tuple[str, ...]:
@@ -56,7 +45,8 @@ def _about(done: Loaded) -> str:
     )
 
 
-def _page(done: Loaded) -> Page:
+def page_of(done: Loaded) -> Page:
+    """The page of a load."""
     worse = [one.metric for one in done.compared if one.verdict == "worse"]
     better = [one.metric for one in done.compared if one.verdict == "better"]
     words = [f"worse: {', '.join(worse)}"] if worse else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -17,7 +16,6 @@ from dspatch.conformance.api import contact
 from dspatch.conformance.api.wire import Wire
 from dspatch.console import Console
 from dspatch.errors import LeakError, ServerError
-from dspatch.files import write_atomically
 from dspatch.job import locked, prepare_work
 from dspatch.stages import prove_any, prove_api
 from dspatch.stages.prove_any import Subject
@@ -96,9 +94,7 @@ def written(name: str, plan: Plan, found: Soaked, folder: Path) -> Result:
         wrong=tuple(_wrong(found, memory)),
         files=(folder / "soak.json", folder / "soak.html"),
     )
-    text = json.dumps(as_dict(done), indent=2, sort_keys=True, default=str) + "\n"
-    write_atomically(done.files[0], text.encode())
-    write_atomically(done.files[1], page.as_html(show_soak.page_of(done)).encode())
+    page.write(done.files, as_dict(done), show_soak.page_of(done))
     return done
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tomllib
 from pathlib import Path
@@ -206,6 +207,21 @@ def test_a_sound_engine_gives_rows_and_those_of_other_dtypes_stay(
     assert rows[GOLDEN] == KNOWN[GOLDEN]
     assert rows["golden.fp32", "half", "cpu"].value == 0.071
     show_calibrate.written(done, Console(as_json=True))
+
+
+def test_noise_without_bounds_is_text_in_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = (row(band(math.inf, math.inf)),)
+    done = calibrate.Calibrated(rows=rows, file=tmp_path / "t.toml", engines=("vllm 1.0",))
+    show_calibrate.written(done, Console(as_json=True))
+    (told,) = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["rows"]
+    assert (told["noise"], told["measured"]["fault"], told["value"]) == ("inf", "inf", None)
+
+
+def test_the_table_that_ships_is_written_to_the_same_bytes() -> None:
+    # Also the rows of a conversion, which calibrate never measures.
+    assert tolerancefile.text(KNOWN) == tolerance.shipped().read_text()
 
 
 def test_an_engine_must_be_named() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pty
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,18 @@ def test_a_terminal_sees_progress() -> None:
     os.close(ours)
     assert b"fetching" in seen
     assert b"building" in seen
+
+
+@dataclass
+class Told:
+    values: frozenset[float]
+
+
+def test_what_is_not_finite_is_text_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"a": [1.5, (math.inf, -math.inf)], "b": Told(frozenset({math.nan})), "c": Path("x")}
+    Console(as_json=True).result(value)
+    told = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert told == {"a": [1.5, ["inf", "-inf"]], "b": {"values": ["nan"]}, "c": "x"}
 
 
 def test_tables_align_and_the_last_column_is_whole(capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,6 +129,12 @@ def test_the_comparison_is_told_and_written(
     assert "http" not in html.replace("http-equiv", "")
 
 
+def test_a_peer_that_measured_nothing_is_text_in_json(tmp_path: Path) -> None:
+    done = whole(tmp_path, made(13, 14), made(0, 0))
+    told = json.loads(done.files[0].read_text(), parse_constant=pytest.fail)
+    assert {one["ratio"] for one in told["compared"]} == {"inf"}
+
+
 def test_failed_requests_are_an_error_behind_the_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
