@@ -214,12 +214,12 @@ class Bench:
         self, heads: int, batch: int, tokens: int, q_len: int, steps: list[Any]
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Each kernel's call on each step; and the first step of those that have steps of their own."""
-        mine: list[dict[str, Any]] = [{OURS: a} for a in self._ours(heads, q_len, batch, steps)]
+        mine: list[dict[str, Any]] = [{OURS: call} for call in self._ours(steps)]
         origin = {}
         if self.mode == "fp8":
             plan, chosen = self._plan, self._chosen
             others = self._steps(heads, batch, tokens, q_len, len(steps), fp8=False)
-            for each, call in zip(mine, self._ours(heads, q_len, batch, others), strict=True):
+            for each, call in zip(mine, self._ours(others), strict=True):
                 each[BF16] = call
             self._plan, self._chosen = plan, chosen
             origin[BF16] = others[0]
@@ -230,20 +230,13 @@ class Bench:
                 each.update(self.peers.calls(step, tokens))
         return mine, origin
 
-    def _ours(self, heads: int, q_len: int, batch: int, steps: list[Any]) -> list[Any]:
+    def _ours(self, steps: list[Any]) -> list[Any]:
         """Our call on each step; one decoder and one plan, as all layers of a step share it."""
-        shape = self.kernels.Shape(
-            heads=heads,
-            q_len=q_len,
-            page=PAGE,
-            dtype=steps[0].q.dtype,
-            cache=steps[0].cache.dtype,
-            sparse=steps[0].sparse,
-        )
+        shape = self.kernels.Shape(**steps[0].shape)
         card = self.kernels.Card.of(self.torch.device("cuda"))
         fitting = self.kernels.choices(shape, card.capability, card.shared_memory)
         wanted = [c for c in fitting if c.kernel == (self.kernel or c.kernel)] or fitting
-        decoder = self.kernels.Decoder(shape, "cuda", batch, choice=wanted[0])
+        decoder = self.kernels.Decoder(shape, "cuda", len(steps[0].lengths), choice=wanted[0])
         decoder.plan(steps[0].lengths, steps[0].table)
         self._chosen = decoder.choice.kernel
         self._plan = lambda: decoder.plan(steps[0].lengths, steps[0].table)

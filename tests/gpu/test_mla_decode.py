@@ -90,34 +90,14 @@ def right(decode: Any, one: Any, decoder: Any) -> None:
 
 
 def make_for(decode: Any, kernel: str | None, one: Any, **more: Any) -> Any:
-    """A decoder for a step, with that kernel or with the one that is chosen."""
-    shape = {
-        "heads": one.q.shape[2],
-        "q_len": one.q.shape[1],
-        "page": one.cache.shape[1],
-        "dtype": one.q.dtype,
-        "cache": one.cache.dtype,
-        "sparse": one.sparse,
-    }
-    return make(decode, kernel, **shape, more=more)
-
-
-def make(
-    decode: Any,
-    kernel: str | None,
-    *,
-    max_batch: int = 600,
-    more: dict[str, Any] | None = None,
-    **shape: Any,
-) -> Any:
-    """A decoder with the first choice of that kernel; its absence is skipped, and says so."""
-    one = decode.Shape(**shape)
+    """A decoder for a step, with the first choice of that kernel or of all; its absence is skipped, and says so."""
+    shape = decode.Shape(**one.shape)
     card = decode.Card.of(importlib.import_module("torch").device("cuda"))
-    fitting = decode.choices(one, card.capability, card.shared_memory)
+    fitting = decode.choices(shape, card.capability, card.shared_memory)
     choice = next((c for c in fitting if kernel in (None, c.kernel)), None)
     if choice is None:
-        pytest.skip(f"{kernel} does not serve {one} on this card")
-    return decode.Decoder(one, "cuda", max_batch, choice=choice, **(more or {}))
+        pytest.skip(f"{kernel} does not serve {shape} on this card")
+    return decode.Decoder(shape, "cuda", 600, choice=choice, **more)
 
 
 LENGTHS = {
@@ -280,7 +260,7 @@ def test_a_captured_step_follows_the_lengths_of_its_replay(decode: Any, kernel: 
     from tests.mla import cases
 
     one = cases.step([900, 30, 4000], heads=16, device="cuda")
-    decoder = make(decode, kernel, heads=16, q_len=1, page=64, dtype=torch.bfloat16)
+    decoder = make_for(decode, kernel, one)
     out, lse = one.result()
 
     def step() -> None:
@@ -303,12 +283,11 @@ def test_a_captured_step_follows_the_lengths_of_its_replay(decode: Any, kernel: 
 def test_a_length_beyond_the_table_is_refused_or_spoils_that_request_alone(
     decode: Any, kernel: str
 ) -> None:
-    import torch
 
     from tests.mla import cases
 
     one = cases.step([100, 128, 50], heads=16, device="cuda")
-    decoder = make(decode, kernel, heads=16, q_len=1, page=64, dtype=torch.bfloat16)
+    decoder = make_for(decode, kernel, one)
     with pytest.raises(ValueError, match=r"129 tokens, but the block table holds 128"):
         decoder.plan(one.lengths, one.table, 129)
     one.lengths[1] = 129
@@ -333,7 +312,7 @@ def test_offsets_past_32_bits(decode: Any, kernel: str) -> None:
     cache = torch.empty(far + one.cache.shape[0], 64, cases.WIDE, dtype=one.q.dtype, device="cuda")
     cache[far:] = one.cache
     moved = cases.Step(q=one.q, cache=cache, table=one.table + far, lengths=one.lengths)
-    decoder = make(decode, kernel, heads=16, q_len=1, page=64, dtype=torch.bfloat16)
+    decoder = make_for(decode, kernel, moved)
     assert cases.faults(*moved.decoded(decoder), *cases.truth(decode.reference, one)) == []
 
 

@@ -31,6 +31,19 @@ class Step:
     scale: Any = None
     sparse: bool = False
 
+    @property
+    def shape(self) -> dict[str, Any]:
+        """What a Shape of the kernels says of this step."""
+        _, q_len, heads, _ = self.q.shape
+        return {
+            "heads": heads,
+            "q_len": q_len,
+            "page": self.cache.shape[1],
+            "dtype": self.q.dtype,
+            "cache": self.cache.dtype,
+            "sparse": self.sparse,
+        }
+
     def result(self, latent: int = LATENT) -> tuple[Any, Any]:
         """Poisoned buffers for its output and its log-sum-exp."""
         shape = self.q.shape[:3]

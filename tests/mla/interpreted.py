@@ -24,18 +24,7 @@ CARD = {"capability": (8, 0), "shared_memory": 232448, "processors": 3}
 
 def decode(lengths: Sequence[int], heads: int, q_len: int, page: int) -> None:
     """One step has no fault."""
-    import mla_decode as ours
-
-    from tests.mla import cases
-
-    dims = {"latent": LATENT, "rope": ROPE}
-    made = {"heads": heads, "q_len": q_len, "page": page, "dtype": torch.float16}
-    one = cases.step(lengths, **made, **dims)
-    decoder = ours.Decoder(ours.Shape(**made, **dims), "cpu", 8, card=ours.Card(**CARD))
-    assert decoder.choice.kernel == "portable"
-    assert (
-        found := cases.faults(*one.decoded(decoder), *cases.truth(ours.reference, one, LATENT))
-    ) == [], found
+    without_faults(made(lengths, page, heads=heads, q_len=q_len))
 
 
 def heads() -> None:
@@ -55,47 +44,40 @@ def new_tokens() -> None:
     decode([2, 90, 65, 0], heads=4, q_len=4, page=64)
 
 
-def decoder_of(one: Any, page: int, **more: Any) -> Any:
-    """A decoder of four heads that takes a step."""
+def decoder_of(one: Any, **more: Any) -> Any:
+    """A decoder that takes a step."""
     import mla_decode as ours
 
-    shape = ours.Shape(
-        heads=4,
-        q_len=one.q.shape[1],
-        page=page,
-        dtype=torch.float16,
-        latent=LATENT,
-        rope=ROPE,
-        cache=one.cache.dtype,
-        sparse=one.sparse,
-    )
-    return ours.Decoder(shape, "cpu", 8, card=ours.Card(**CARD), **more)
+    shape = ours.Shape(**one.shape, latent=LATENT, rope=ROPE)
+    decoder = ours.Decoder(shape, "cpu", 8, card=ours.Card(**CARD), **more)
+    assert decoder.choice.kernel == "portable"
+    return decoder
 
 
-def without_faults(one: Any, page: int, **more: Any) -> None:
-    """A decoder of four heads gets a step right."""
+def without_faults(one: Any, **more: Any) -> None:
+    """A decoder gets a step right."""
     import mla_decode as ours
 
     from tests.mla import cases
 
-    got = one.decoded(decoder_of(one, page, **more))
+    got = one.decoded(decoder_of(one, **more))
     assert (found := cases.faults(*got, *cases.truth(ours.reference, one, LATENT))) == [], found
 
 
-def made(lengths: Sequence[int], page: int, **more: Any) -> Any:
-    """A step of four heads."""
+def made(lengths: Sequence[int], page: int, *, heads: int = 4, **more: Any) -> Any:
+    """A step, of four heads unless said otherwise."""
     from tests.mla import cases
 
     dims = {"latent": LATENT, "rope": ROPE, "dtype": torch.float16}
-    return cases.step(lengths, heads=4, page=page, **dims, **more)
+    return cases.step(lengths, heads=heads, page=page, **dims, **more)
 
 
 def fp8() -> None:
     """A cache in fp8, in pages larger and smaller than a tile; its scale must not be forgotten."""
-    without_faults(made([70, 0, 1, 130], 64, fp8=True), 64)
-    without_faults(made([2, 90], 24, fp8=True, q_len=3), 24)
+    without_faults(made([70, 0, 1, 130], 64, fp8=True))
+    without_faults(made([2, 90], 24, fp8=True, q_len=3))
     one = made([3], 64, fp8=True)
-    decoder = decoder_of(one, 64)
+    decoder = decoder_of(one)
     decoder.plan(one.lengths, one.table)
     _refused("without its scale", decoder, one.q, one.cache, one.table, one.lengths, 1.0)
 
@@ -111,11 +93,11 @@ def sparse() -> None:
     """Lists of slots, with holes, shorter than a tile and longer, none at all; also in fp8."""
     from tests.mla import cases
 
-    without_faults(cases.sparse(made([70, 0, 1, 130], 16), 80), 16)
-    without_faults(cases.sparse(made([90, 5], 64, fp8=True), 32), 64)
+    without_faults(cases.sparse(made([70, 0, 1, 130], 16), 80))
+    without_faults(cases.sparse(made([90, 5], 64, fp8=True), 32))
     one = cases.sparse(made([40, 40], 16), 32)
     one.table[0] = -1
-    without_faults(one, 16)
+    without_faults(one)
 
 
 def alone() -> None:
@@ -128,26 +110,19 @@ def alone() -> None:
         made(lengths, 64, fp8=True),
         cases.sparse(made(lengths, 16), 600),
     ):
-        page = one.cache.shape[1]
-        without_faults(one, page, alone=True)
-        out, lse = one.decoded(decoder_of(one, page, alone=True))
+        without_faults(one, alone=True)
+        out, lse = one.decoded(decoder_of(one, alone=True))
         for batch in ([0], [3, 0], [4, 2, 3, 1, 0, 3, 4]):
             some = one.of(batch)
-            out_again, lse_again = some.decoded(decoder_of(one, page, alone=True))
+            out_again, lse_again = some.decoded(decoder_of(one, alone=True))
             assert torch.equal(out_again, out[batch]), batch
             assert torch.equal(lse_again, lse[batch]), batch
 
 
 def beyond() -> None:
     """A length beyond the table gives NaN, for that request alone; known on the host, a message."""
-    import mla_decode as ours
-
-    from tests.mla import cases
-
-    dims = {"latent": LATENT, "rope": ROPE, "dtype": torch.float16}
-    one = cases.step([20, 16, 5], heads=4, page=16, **dims)
-    shape = ours.Shape(heads=4, q_len=1, page=16, **dims)
-    decoder = ours.Decoder(shape, "cpu", 8, card=ours.Card(**CARD))
+    one = made([20, 16, 5], 16)
+    decoder = decoder_of(one)
     _refused("33 tokens, but the block table holds 32", decoder.plan, one.lengths, one.table, 33)
     one.lengths[1] = 33
     out, lse = one.decoded(decoder)
