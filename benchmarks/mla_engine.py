@@ -137,7 +137,7 @@ def run(given: argparse.Namespace) -> None:
             f"{time.monotonic() - begun:.0f} s: {each.name} is up: {result['engines'][each.name]}",
             flush=True,
         )
-    for batch, context in SHAPES:
+    for batch, context in SHAPES if timed else ():
         if time.monotonic() - begun > given.budget:
             print(f"no time for {batch} x {context}", flush=True)
             continue
@@ -162,22 +162,14 @@ def child(given: argparse.Namespace) -> None:
     options: dict[str, Any] = {"attention_backend": backend} if backend else {}
     if mode == "time":
         options |= {
-            "load_format": "dummy",
-            "kv_cache_memory_bytes": int(given.memory),
-            "max_model_len": 66560,
-        }
-        options |= {
-            "max_num_seqs": 64,
-            "gpu_memory_utilization": 0.4,
-            "enable_prefix_caching": True,
-        }
+            "load_format": "dummy", "kv_cache_memory_bytes": int(given.memory), "max_model_len": 66560,
+            "max_num_seqs": 64, "gpu_memory_utilization": 0.4, "enable_prefix_caching": True,
+        }  # fmt: skip
     else:
         options |= {
-            "kv_cache_memory_bytes": 10**9,
-            "max_model_len": 2048,
-            "gpu_memory_utilization": 0.03,
-        }
-        options |= {"max_num_seqs": 16, "enable_prefix_caching": False, "enforce_eager": True}
+            "kv_cache_memory_bytes": 10**9, "max_model_len": 2048, "gpu_memory_utilization": 0.03,
+            "max_num_seqs": 16, "enable_prefix_caching": False, "enforce_eager": True,
+        }  # fmt: skip
     llm = LLM(
         model=given.model, dtype="bfloat16", seed=0, skip_tokenizer_init=True, trust_remote_code=False,
         **options,
@@ -281,8 +273,16 @@ def judge(folder: Path, small: str) -> None:
             if off:
                 print(f"{name} | {key}: mean {statistics.fmean(off):.2e}, max {max(off):.2e} nats")
         print(f"{name}: {best} of {len(told[name])} tokens are the float32 model's best")
+    print("\n".join(table(kept)))
+
+
+def table(kept: dict[str, Any]) -> list[str]:
+    """Milliseconds a step of each engine, shape by shape, as Markdown; nothing where none was timed."""
     names = list(kept["engines"])
-    print("| batch | context | " + " | ".join(f"{n} ms (rounds)" for n in names) + " | ratio |")
+    if not names:
+        return []
+    heads = " | ".join(f"{n} ms (rounds)" for n in names)
+    lines = [f"| batch | context | {heads} | ratio |", "|---" * (len(names) + 3) + "|"]
     for row in kept["times"]:
         rounds = {n: [statistics.median(each) for each in row.get(n, []) if each] for n in names}
         middle = {n: statistics.median(rounds[n]) for n in names if rounds[n]}
@@ -291,7 +291,8 @@ def judge(folder: Path, small: str) -> None:
             for n in names
         ]
         ratio = f"{middle[names[-1]] / middle[names[0]]:.2f}" if len(middle) == len(names) else "—"
-        print(f"| {row['batch']} | {row['context']} | {' | '.join(cells)} | {ratio} |")
+        lines.append(f"| {row['batch']} | {row['context']} | {' | '.join(cells)} | {ratio} |")
+    return lines
 
 
 if __name__ == "__main__":
