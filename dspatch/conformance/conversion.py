@@ -94,7 +94,7 @@ def _convert(
     assert known is not None
     cases = [small.case(name) for name in variants]
     golden = judge.golden(cases, progress)
-    environment = turbomind.prepare(wheel, judge.environment, progress)
+    environment = turbomind.prepare(wheel, known, judge.environment, progress)
     progress(f"converting {', '.join(case.name for case in cases)}")
     folders = {one.checkpoint.case.name: one.checkpoint.path for one in golden}
     made = turbomind.convert(environment.python, folders, known, out)

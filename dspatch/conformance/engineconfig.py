@@ -51,7 +51,7 @@ def _tables() -> Mapping[str, Any]:
 
 def fields(version: str) -> list[Field]:
     """What the C++ of a release reads; nothing of a release whose C++ nobody read."""
-    own = Version(version.partition("+")[0].removeprefix("v"))
+    own = Version(version)
     return [
         Field(
             section=section,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from dspatch import tomlfile
 from dspatch.engines import Progress, environment, worker
 from dspatch.engines.environment import Environment
 from dspatch.errors import EngineError
-from dspatch.wheel.names import WheelName
 
 NAME = "lmdeploy"
 WORKERS = Path(__file__).with_name("workers")
@@ -42,7 +41,7 @@ class Conversion:
     """What came of one checkpoint: a folder with the engine's configuration and tensors, and facts."""
 
     folder: Path
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any]
 
     @property
     def error(self) -> str:
@@ -53,7 +52,7 @@ class Conversion:
 def release(version: str) -> Release | None:
     """How a version converts, from conversion.toml; `None` where it does not in this way."""
     data = tomlfile.load(Path(__file__).with_name("conversion.toml"), EngineError).data
-    own = Version(version.partition("+")[0].removeprefix("v"))
+    own = Version(version)
     fitting = [one for one in data["since"] if Version(one["release"]) <= own]
     if not fitting or own >= Version(data["until"]):
         return None
@@ -66,10 +65,8 @@ def release(version: str) -> Release | None:
     )
 
 
-def prepare(wheel: Path, below: Environment, progress: Progress) -> Environment:
-    """The environment of a wheel's conversion, over one that has PyTorch. As `environment.over`."""
-    known = release(str(WheelName.parse(wheel.name).version))
-    assert known is not None
+def prepare(wheel: Path, known: Release, below: Environment, progress: Progress) -> Environment:
+    """The environment of a known release's conversion, over one that has PyTorch. As `environment.over`."""
     return environment.over("lmdeploy-convert", below, known.requirements, wheel, progress)
 
 

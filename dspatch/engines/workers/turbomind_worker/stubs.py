@@ -27,8 +27,8 @@ STUBBED = (
 FLOAT32, FLOAT16 = "TYPE_FP32", "TYPE_FP16"
 
 
-def install() -> Path:
-    """Put the stubs in place; where the wheel's `lmdeploy` lies."""
+def install() -> None:
+    """Put the stubs in place."""
     torch.Tensor.cuda = lambda self, *args, **kwargs: self
     torch.cuda.is_bf16_supported = lambda *args, **kwargs: True
     torch.cuda.get_device_capability = lambda *args, **kwargs: (9, 0)
@@ -49,7 +49,6 @@ def install() -> Path:
         package.__file__ = str(folder / "__init__.py")
         package.__path__ = [str(folder.joinpath(*name.split(".")[1:]))]
         sys.modules[name] = package
-    return folder
 
 
 def _words(path: str, **given: Any) -> range:
