@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dspatch.bench import noise
 from dspatch.bench.noise import Band
+from dspatch.conformance.checks.cache import BYTES
 from dspatch.conformance.tolerance import Key, Tolerance
 
 ROOM = 10.0  # a tolerance that stands stays where noise and fault keep so far away from it
@@ -38,48 +38,50 @@ def row(band: Band, known: Mapping[Key, Tolerance], *, of: str, date: str) -> Ro
 
     Of a row that was there noise and fault only widen: what was seen once stays seen.
     """
+    check, dtype, _ = band.key
     old = known.get(band.key)
-    fault = noise.fault_of(band, known)
-    pattern = old or known.get((band.key[0], "float32", "cpu"))
-    if fault is None or pattern is None:
+    pattern = old or known.get((check, "float32", "cpu"))
+    if pattern is None:
         return None
+    fault = _elsewhere(dtype, old, pattern) if band.fault is None else band.fault
     seen = max(band.noise, old.noise if old else 0.0)
     weakest = min(fault, old.fault if old else math.inf)
-    value = limit(seen, weakest, pattern)
+    value, why = limit(seen, weakest, pattern)
     stands = old is not None and value == old.value
     new = Tolerance(
         value=value,
         unit=pattern.unit,
         noise=_up(seen),
         fault=_down(weakest),
-        reason=old.reason if old and stands else _reason(value, pattern, of),
+        reason=f"{why}; {of}" if why and not stands else pattern.reason,
         date=old.date if old and stands and (old.noise, old.fault) == (seen, weakest) else date,
     )
     return Row(key=band.key, new=new, old=old, band=band)
 
 
-def limit(seen: float, weakest: float, before: Tolerance) -> float | None:
-    """The tolerance between noise and weakest fault; `before` stands where there is room around it."""
+def limit(seen: float, weakest: float, before: Tolerance) -> tuple[float | None, str]:
+    """The tolerance between noise and weakest fault, and how it was made.
+
+    The one before stands where there is room around it, and its reason with it.
+    """
     value = before.value
     if value is not None and seen * ROOM <= value and value * ROOM <= weakest:
-        return value
+        return value, ""
     if not weakest > seen * CLOSE:
-        return None
+        return None, "noise and the weakest fault are too close for any limit"
+    if math.isinf(weakest):
+        return _digits(seen * ROOM), "ten times the noise, as no fault was finite"
     if seen == 0:
-        return 0.0 if value == 0 else _digits(min(value or math.inf, weakest / ROOM))
-    return (
-        _digits(math.sqrt(seen) * math.sqrt(weakest))
-        if math.isfinite(weakest)
-        else _digits(seen * ROOM)
-    )
+        return _digits(weakest / ROOM), "a tenth of the weakest fault, as there was no noise"
+    mean = math.sqrt(seen) * math.sqrt(weakest)
+    return _digits(mean), "the geometric mean of noise and weakest fault"
 
 
-def _reason(value: float | None, pattern: Tolerance, of: str) -> str:
-    if value is None:
-        return f"noise and the weakest fault are too close for any limit; {of}"
-    if value == 0:
-        return pattern.reason
-    return f"the geometric mean of noise and weakest fault; {of}"
+def _elsewhere(dtype: str, old: Tolerance | None, pattern: Tolerance) -> float:
+    """The fault of a row whose check had none planted: what was seen before; of sizes, in this dtype."""
+    if old is None and "bytes" in pattern.unit:
+        return pattern.fault * BYTES.get(dtype, 4) / BYTES["float32"]
+    return pattern.fault
 
 
 def _digits(value: float) -> float:

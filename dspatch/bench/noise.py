@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dspatch.conformance.checks.cache import BYTES
 from dspatch.conformance.report import Report
 from dspatch.conformance.selftest import Selftest
-from dspatch.conformance.tolerance import Key, Tolerance
+from dspatch.conformance.tolerance import Key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,15 +90,3 @@ def _band(key: Key, rows: list[Seen]) -> Band:
 
 def _or(value: float, instead: float) -> float:
     return instead if math.isnan(value) else value
-
-
-def fault_of(band: Band, known: Mapping[Key, Tolerance]) -> float | None:
-    """The weakest fault, or where none is planted in a run that of float32; of sizes, in this dtype."""
-    check, dtype, _ = band.key
-    if band.fault is not None:
-        return band.fault
-    row = known.get(band.key) or known.get((check, "float32", "cpu"))
-    if row is None:
-        return None
-    of_float32 = band.key not in known and "bytes" in row.unit
-    return row.fault * BYTES.get(dtype, 4) / BYTES["float32"] if of_float32 else row.fault

@@ -70,6 +70,22 @@ def test_noise_that_reaches_the_faults_leaves_no_tolerance() -> None:
         assert "too close" in none.new.reason
 
 
+@pytest.mark.parametrize(
+    ("low", "fault", "value", "reason"),
+    [
+        (1e-12, 1e-3, 1e-8, KNOWN[GOLDEN].reason),  # float32's stands, with its reason
+        (1e-6, 1e-4, 1e-5, "the geometric mean of noise and weakest fault; vllm 1.0"),
+        (0.0, 1e-8, 1e-9, "a tenth of the weakest fault, as there was no noise; vllm 1.0"),
+        (1e-4, math.inf, 1e-3, "ten times the noise, as no fault was finite; vllm 1.0"),
+    ],
+)
+def test_a_reason_says_how_the_tolerance_was_made(
+    low: float, fault: float, value: float, reason: str
+) -> None:
+    new = row(band(low, fault)).new
+    assert (new.value, new.reason) == (value, reason)
+
+
 def test_exact_checks_stay_exact_and_sizes_follow_the_dtype() -> None:
     assert row(band(0, 2, check="weights.values")).new.value == 0
     of_float32 = {key: one for key, one in KNOWN.items() if key[1] == "float32"}
