@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from dspatch.audit import proofs
 from dspatch.errors import ClaimError
-from dspatch.stages import support
+from dspatch.stages import matrix, support
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -47,6 +48,18 @@ def test_each_proven_release_is_in_the_table() -> None:
             TABLE, "deepseek-v3", "run "
         )
         assert "deepseek-v3" not in each.open or any(f" {each.version} " in line for line in dated)
+
+
+def test_a_range_that_cannot_be_read_is_told(docs: Path) -> None:
+    page = docs / "support.md"
+    page.write_text(re.sub(r"(\| `cpu-mla` \| cpu \| )\S+", r"\1once", TABLE, count=1))
+    none = matrix.Measured(
+        engine="vllm", releases=("0.15.0",), rows=(), outside={}, bytes=0, requests=0, seconds=0,
+        fresh=0, kept=0,
+    )  # fmt: skip
+    with pytest.raises(ClaimError) as caught:
+        support.check(none, page)
+    assert "cannot be read: 'once' is no range of releases" in caught.value.why
 
 
 def test_a_proof_that_is_taken_away_makes_the_table_false(docs: Path) -> None:
