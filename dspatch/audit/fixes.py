@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from dspatch.facts import Variant
     from dspatch.series import Series
 
-TARGETS = ("cpu", "cuda")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Fix:

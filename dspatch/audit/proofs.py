@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dspatch import variants
 from dspatch.errors import ClaimError
 
 
@@ -50,13 +49,13 @@ def stock(path: Path) -> dict[tuple[str, str, str], str]:
     }
 
 
-def on(proofs: Iterable[Proof], model: str, target: str, version: str) -> Proof | None:
-    """The newest proof of a model, or of one that no config.json tells from it."""
-    same = {model, *variants.twins(variants.variant(model))}
+def on(proofs: Iterable[Proof], models: Collection[str], target: str, version: str) -> Proof | None:
+    """The newest proof of one of some models."""
     found = [
         each
         for each in proofs
-        if (each.target, each.version) == (target, version) and same & each.open.keys()
+        if (each.target, each.version) == (target, version)
+        and not each.open.keys().isdisjoint(models)
     ]
     return max(found, key=lambda each: each.date, default=None)
 

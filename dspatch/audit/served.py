@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -16,8 +16,9 @@ from dspatch.audit.recorded import Recorded
 from dspatch.audit.select import Model, User, concerning
 from dspatch.carry.matrix import spans
 from dspatch.carry.matrix.matrix import APPLIES
+from dspatch.facts import Variant
+from dspatch.series import TARGETS
 
-TARGETS = ("cpu", "cuda")
 GRAVE = ("wrong", "crash")
 Verdicts = Mapping[tuple[str, str, str], str]  # of patch, target and release
 
@@ -36,48 +37,55 @@ class Known:
     ]  # of model, target and release: the date of a clean run
 
 
-def state(known: Known, model: str, target: str, version: str, grave: Iterable[Finding]) -> str:
-    """What a release is to a model on a target, in the words of the table; `grave`: what `grave_of` says."""
-    bad = [each for each in grave if known.recorded.state(each.id, version) == "yes"]
-    owing = [each for each in bad if not _mended(known, each, target, version)]
-    told = ", ".join(each.id.removeprefix(f"{known.engine}-") for each in owing)
-    ran = _ran(known, model, target, version)
-    if ran:
-        return f"{ran}; not mended: {told}" if told else ran
-    return f"not yet: {told}" if told else "patched" if bad else "not needed"
-
-
-def _ran(known: Known, model: str, target: str, version: str) -> str:
-    """What was run of a release, upstream's own wheel before the patched one; empty where nothing was."""
-    same = (model, *variants.twins(variants.variant(model)))
-    dates = [known.stock[key] for name in same if (key := (name, target, version)) in known.stock]
-    ran = proofs.on(known.proofs, model, target, version)
-    if dates:
-        return f"upstream, run {max(dates)}"
-    if ran is None:
-        return ""
-    unseen = max(ran.open.get(name, 0) for name in same)
-    return f"patched, proven {ran.date}" + (f", {unseen} checks not shown" if unseen else "")
-
-
 def table(known: Known) -> Iterator[tuple[str, str, str, str]]:
     """Rows of models, target, releases and state; models with the same states share theirs."""
     releases = known.recorded.releases
     for target in TARGETS:
         groups: dict[tuple[str, ...], list[str]] = {}
-        for model in variants.table():
-            grave = grave_of(known, model, target)
-            states = tuple(state(known, model, target, each, grave) for each in releases)
-            groups.setdefault(states, []).append(model)
+        for model in variants.table().values():
+            groups.setdefault(_states(known, model, target), []).append(model.name)
         for states, models in groups.items():
             named = ", ".join(f"`{name}`" for name in models)
             for told, group in groupby(zip(releases, states, strict=True), key=itemgetter(1)):
                 yield named, target, spans.between([version for version, _ in group]), told
 
 
-def grave_of(known: Known, model: str, target: str) -> list[Finding]:
+def _states(known: Known, model: Variant, target: str) -> tuple[str, ...]:
+    """What each release is to a model on a target, in the words of the table."""
+    grave, same = _grave(known, model, target), (model.name, *variants.twins(model))
+    return tuple(_state(known, same, target, each, grave) for each in known.recorded.releases)
+
+
+def _state(
+    known: Known, same: Sequence[str], target: str, version: str, grave: Iterable[Finding]
+) -> str:
+    bad = [each for each in grave if known.recorded.state(each.id, version) == "yes"]
+    owing = [each for each in bad if not _mended(known, each, target, version)]
+    told = ", ".join(each.id.removeprefix(f"{known.engine}-") for each in owing)
+    ran = _ran(known, same, target, version)
+    if ran:
+        return f"{ran}; not mended: {told}" if told else ran
+    return f"not yet: {told}" if told else "patched" if bad else "not needed"
+
+
+def _ran(known: Known, same: Sequence[str], target: str, version: str) -> str:
+    """What was run of a release, upstream's own wheel before the patched one; empty where nothing was.
+
+    same: a model, and those that no config.json tells from it.
+    """
+    dates = [known.stock[key] for name in same if (key := (name, target, version)) in known.stock]
+    if dates:
+        return f"upstream, run {max(dates)}"
+    ran = proofs.on(known.proofs, same, target, version)
+    if ran is None:
+        return ""
+    unseen = max(ran.open.get(name, 0) for name in same)
+    return f"patched, proven {ran.date}" + (f", {unseen} checks not shown" if unseen else "")
+
+
+def _grave(known: Known, model: Variant, target: str) -> list[Finding]:
     """The findings that make a model wrong, crash or refused on a target, whoever serves it."""
-    user = User(models=(Model(variant=variants.variant(model)),), target=target)
+    user = User(models=(Model(variant=model),), target=target)
     found = [each.finding for each in concerning(known.findings, user) if not each.when]
     return [each for each in found if _is_grave(each)]
 

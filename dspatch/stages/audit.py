@@ -13,7 +13,7 @@ from dspatch.audit import judge, nearest, recorded
 from dspatch.audit.answer import Answer, State
 from dspatch.audit.checkpoint import Checkpoint, Fault
 from dspatch.audit.finding import SEVERITIES, Finding, Severity
-from dspatch.audit.fixes import TARGETS, Fix, Fixes
+from dspatch.audit.fixes import Fix, Fixes
 from dspatch.audit.nearest import Nearest
 from dspatch.audit.place import Place, opened
 from dspatch.audit.recorded import Recorded
@@ -193,7 +193,7 @@ def _target(finding: Finding, user: User) -> str | None:
     """The target that a patch must be for: the user's, or the one target that a finding is about."""
     if user.place is not None:
         return user.place
-    named = [target for target in finding.applies.targets if target in TARGETS]
+    named = [target for target in finding.applies.targets if target in series.TARGETS]
     return named[0] if len(named) == 1 else None
 
 

@@ -10,7 +10,7 @@ from dspatch import series, variants
 from dspatch.audit import checkpoint as checkpoints
 from dspatch.audit.cards import card
 from dspatch.audit.checkpoint import Checkpoint, Fault
-from dspatch.audit.fixes import TARGETS, Fixes
+from dspatch.audit.fixes import Fixes
 from dspatch.audit.place import Place, opened
 from dspatch.audit.select import Model, User
 from dspatch.carry.remote.ranges import Traffic
@@ -188,7 +188,9 @@ def _fixed(found: Diagnosis, fixes: Fixes, done: Examined) -> Diagnosis:
     finding = found.cause.finding
     if finding is None or finding.fix is None:
         return found
-    fix = fixes.fix(finding.fix, done.target if done.target in TARGETS else None, done.models)
+    fix = fixes.fix(
+        finding.fix, done.target if done.target in series.TARGETS else None, done.models
+    )
     return replace(found, command=fix.command, unfit=fix.unfit)
 
 
