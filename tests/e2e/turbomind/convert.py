@@ -34,13 +34,20 @@ def main() -> None:
     tree, config = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        save_file(tensors(config, 0), folder / "model.safetensors", metadata={"format": "pt"})
+        given = tensors(config, 0)
+        save_file(given, folder / "model.safetensors", metadata={"format": "pt"})
         (folder / "config.json").write_text(json.dumps(config))
         stub.install(tree)
         model, unread = converted(folder)
-        found = measured(model, config, folder)
-    right = reference.logits(model, IDS)
-    found["faults"] = {name: relative(spoiled(model, name), right) for name in FAULTS}
+        transformers = by_transformers(folder)
+    weights = {name: torch.from_numpy(value).double() for name, value in given.items()}
+    got = reference.logits(model, IDS)
+    found = {
+        **measured(model, config, weights),
+        "logits": relative(got, twin.run(config, weights, IDS).logits),
+        "transformers": relative(got, transformers),
+        "faults": {name: relative(spoiled(model, name), got) for name in FAULTS},
+    }
     print(json.dumps({**found, "unread": unread, **facts(model)}))
 
 
@@ -95,9 +102,10 @@ def context(builders: Any, kind: Any) -> Any:
         return builders.Context([stub.Device()], data_type=kind)
 
 
-def measured(model: Any, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Relative differences: of attention and feed-forward layer by layer, and of the logits."""
-    weights = {name: torch.from_numpy(value).double() for name, value in tensors(config, 0).items()}
+def measured(
+    model: Any, config: Mapping[str, Any], weights: Mapping[str, torch.Tensor]
+) -> dict[str, float]:
+    """The largest relative difference of attention and of feed-forward, layer by layer."""
     later = twin.future(len(IDS))
     hidden = weights["model.embed_tokens.weight"][IDS]
     worst = {"attention": 0.0, "feed_forward": 0.0}
@@ -116,12 +124,7 @@ def measured(model: Any, config: Mapping[str, Any], folder: Path) -> dict[str, A
         given = twin._norm(hidden, own["post_attention_layernorm.weight"], config)
         right = twin.feed_forward(config, twin.below(own, "mlp."), given)
         hidden = hidden + compared("feed_forward", reference.feed_forward(layer, given), right)
-    got = reference.logits(model, IDS)
-    return {
-        **worst,
-        "logits": relative(got, twin.run(config, weights, IDS).logits),
-        "transformers": relative(got, by_transformers(folder)),
-    }
+    return worst
 
 
 def by_transformers(folder: Path) -> torch.Tensor:
