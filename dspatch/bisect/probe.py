@@ -82,19 +82,19 @@ def judged(version: str, content: Mapping[str, Any], asked: Asked, *, kept: bool
     A start that is refused fails every check, or is no answer where `refused_skips` says so.
     """
     results = {row["check"]: CheckResult(**row) for row in content["results"]}
-    result = results.get(asked.check) or results["engine.start"]
-    why, verdict = result.note, "skip"
-    if result.status != "not-shown":
-        verdict = result.status
-    elif (start := results["engine.start"]).status == "fail":
-        why, verdict = f"refused: {start.note}", "skip" if asked.refused_skips else "fail"
+    start = results["engine.start"]
+    result = results.get(asked.check, start)
+    refused = result.status == "not-shown" and start.status == "fail"
+    verdict: Verdict = "skip" if result.status == "not-shown" else result.status
+    if refused and not asked.refused_skips:
+        verdict = "fail"
     return Tried(
         version=version,
-        verdict=verdict,  # type: ignore[arg-type]
-        why=why,
+        verdict=verdict,
+        why=f"refused: {start.note}" if refused else result.note,
         measured=result.measured,
         unit=result.unit,
-        found_at=content["found_at"] if verdict == "fail" and not why.startswith("refused") else "",
+        found_at=content["found_at"] if verdict == "fail" and not refused else "",
         seconds=content["seconds"],
         kept=kept,
     )
