@@ -70,22 +70,23 @@ def _slope(one: Slope | None, unit: float, name: str) -> str:
 
 
 def _lines(done: Result) -> Iterator[Line]:
-    series = {
-        "memory": ("MiB", [(s.seconds, s.memory / MIB) for s in done.soaked.samples], done.memory),
-        "KV blocks in use at rest": (
-            "%",
-            [(s.seconds, s.blocks * 100) for s in done.soaked.samples if s.blocks is not None],
-            done.blocks,
-        ),
-    }
-    for title, (unit, points, line) in series.items():
-        scale = MIB if unit == "MiB" else 0.01
+    samples = done.soaked.samples
+    memory = [(s.seconds, float(s.memory)) for s in samples]
+    blocks = [(s.seconds, s.blocks) for s in samples if s.blocks is not None]
+    for title, unit, scale, points, line in (
+        ("memory", "MiB", MIB, memory, done.memory),
+        ("KV blocks in use at rest", "%", 0.01, blocks, done.blocks),
+    ):
         if len(points) > 1:
-            fit = line and tuple((t, line.at(t) / scale) for t in (line.first, line.last))
             yield Line(
                 title=title,
                 note=_slope(line, scale, unit),
                 unit=unit,
-                points=tuple(points),
-                fit=fit,  # type: ignore[arg-type]
+                points=tuple((t, value / scale) for t, value in points),
+                fit=None if line is None else _ends(line, scale),
             )
+
+
+def _ends(line: Slope, scale: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    first, last = line.first, line.last
+    return (first, line.at(first) / scale), (last, line.at(last) / scale)
