@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dspatch.conformance.report import Report
+from dspatch.conformance.report import CheckResult, Report
 from dspatch.conformance.selftest import Selftest
 from dspatch.conformance.tolerance import Key
 
@@ -39,32 +39,29 @@ class Band:
 
 def of_clean(report: Report, engine: str) -> Iterator[Seen]:
     """The numbers of a run without a fault; of a check that could not look there is none."""
-    device = str(report.facts.get("device", "cpu"))
-    for result in report.results:
-        if result.measured is not None:
-            yield Seen(
-                check=result.check,
-                dtype=result.dtype,
-                device=device,
-                measured=result.measured,
-                where=f"{engine}, {result.variant}",
-            )
+    return _seen(report.results, report, engine)
 
 
 def of_faults(tested: Selftest, engine: str) -> Iterator[Seen]:
     """The number that each planted fault gave to the check that it names."""
-    device = str(tested.clean.facts.get("device", "cpu"))
     for one in tested.planted:
-        for result in one.results:
-            if result.check == one.fault.caught_by and result.measured is not None:
-                yield Seen(
-                    check=result.check,
-                    dtype=result.dtype,
-                    device=device,
-                    measured=result.measured,
-                    where=f"{engine}, {one.variant}",
-                    fault=one.fault.name,
-                )
+        caught = [result for result in one.results if result.check == one.fault.caught_by]
+        yield from _seen(caught, tested.clean, engine, one.fault.name)
+
+
+def _seen(
+    results: Iterable[CheckResult], report: Report, engine: str, fault: str = ""
+) -> Iterator[Seen]:
+    for result in results:
+        if result.measured is not None:
+            yield Seen(
+                check=result.check,
+                dtype=result.dtype,
+                device=str(report.facts.get("device", "cpu")),
+                measured=result.measured,
+                where=f"{engine}, {result.variant}",
+                fault=fault,
+            )
 
 
 def bands(numbers: Iterable[Seen]) -> dict[Key, Band]:
