@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--machine", required=True)
     asked = parser.parse_args()
     held = proof(asked.job, asked.machine)
-    of = _read(asked.job / "receipts" / "apply.json")["job"]
+    of = held["job"]
     name = "-".join([of["engine"], of["rev"], of["target"], *of["variants"]])
     path = ROOT / "docs" / "proofs" / f"{name}.json"
     path.write_text(json.dumps(held, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
