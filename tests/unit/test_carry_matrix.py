@@ -199,6 +199,8 @@ def test_without_native_sources_no_verdict_is_guessed(native, server):
         "1.3": "not needed",  # told by the Python alone
     }
     assert "csrc/kernel.cpp" in matrixkit.why(done, "native", "1.0")
+    assert "--native reads the sdist" in matrixkit.why(done, "native", "1.0")
+    assert matrixkit.why(done, "native", "1.2").endswith("and there is no sdist")
     assert matrixkit.verdicts(done, "cpu-mla")["1.0"] == "semantic"
     assert not any("tar.gz" in request for request in server.requests)
 

@@ -41,7 +41,7 @@ _VERDICTS: dict[How, Verdict] = {
 }  # fmt: skip
 # What says that a patch does not apply; any other error says that it could not be tried.
 _OF_THE_PATCH = (PatchConflictError, EditError, TemplateError, DiffFormatError)
-_NATIVE = "it rests on {}, which no wheel holds: --native reads the sdist"
+_NATIVE = "it rests on {}, which no wheel holds"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +82,15 @@ def measure(
         yield replace(cell, native=tuple(sorted(facts.since_then)))
 
 
-def without_native(cell: Cell) -> Cell:
-    """The cell as it must be told when the files beyond the wheel were not read."""
+def without_native(cell: Cell, *, sdist: bool) -> Cell:
+    """The cell as it must be told when the files beyond the wheel were not read.
+
+    sdist: whether the release has one, in which they could be read.
+    """
     if not cell.native:
         return cell
-    why = _NATIVE.format(", ".join(cell.native))
-    return replace(cell, verdict="not measured", why=why)
+    how = ": --native reads the sdist" if sdist else ", and there is no sdist"
+    return replace(cell, verdict="not measured", why=_NATIVE.format(", ".join(cell.native)) + how)
 
 
 def _cell(planned: Planned, result: batch.Result, files: Files, place: Place, target: str) -> Cell:

@@ -91,7 +91,8 @@ def of_release(work: Work, release: Release) -> Done:
     done.cells += fresh
     done.fresh = len(fresh)
     if not native:
-        done.cells = [without_native(cell) for cell in done.cells]
+        sdist = release.sdist is not None
+        done.cells = [without_native(cell, sdist=sdist) for cell in done.cells]
     return done
 
 
