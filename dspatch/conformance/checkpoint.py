@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dspatch import paths
+from dspatch import files, paths
 from dspatch.conformance.small import Case
 
 # Raised by hand when the worker draws other weights for the same config and seed.
@@ -37,6 +37,25 @@ class Checkpoint:
     def complete(self) -> bool:
         """Whether it is there; the folder appears whole."""
         return self.path.is_dir()
+
+    @property
+    def recipe(self) -> Path:
+        """Where the recipe lies that another machine draws the same bytes by, if one was taken along."""
+        return self.path.with_name(f"{self.path.name}.json")
+
+    def as_recipe(self) -> dict[str, Any]:
+        """The recipe of a checkpoint that is there: what it is drawn from, and what must come out."""
+        small = ("config.json", "oracle.json")
+        return {
+            "config": dict(self.case.config),
+            "seed": self.case.seed,
+            "files": {name: (self.path / name).read_text(encoding="utf-8") for name in small},
+            "sha256": files.sha256(self.weights),
+        }
+
+    def remake(self) -> dict[str, Any]:
+        """What a worker is asked to draw it again by its recipe."""
+        return {"kind": "remake", "recipe": str(self.recipe), "target": str(self.path)}
 
     def task(self) -> dict[str, Any]:
         """What the oracle's worker is asked to make it."""

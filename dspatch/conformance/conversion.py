@@ -16,6 +16,7 @@ from dspatch.conformance.selftest import Planted, Selftest
 from dspatch.conformance.small import Case
 from dspatch.engines import Progress, turbomind
 from dspatch.engines.turbomind import Conversion, Release
+from dspatch.errors import EngineEnvironmentError
 
 # What the oracle's worker measures, by the check that judges it.
 MEASURED = {
@@ -92,6 +93,12 @@ def _convert(
 ) -> tuple[Release, Oracle, list[Ran]]:
     known, judge = turbomind.release(version), oracle.ensure(progress)
     assert known is not None
+    if judge.environment is None:
+        raise EngineEnvironmentError(
+            "The conversion of a wheel needs the oracle's own environment.",
+            why="DSPATCH_ORACLE names another Python",
+            next="unset it",
+        )
     cases = [small.case(name) for name in variants]
     golden = judge.golden(cases, progress)
     environment = turbomind.prepare(wheel, known, judge.environment, progress)

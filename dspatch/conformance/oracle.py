@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dspatch import paths
+from dspatch.audit.environment import interpreter
 from dspatch.conformance import checkpoint, small
 from dspatch.conformance.checkpoint import Checkpoint
 from dspatch.conformance.small import Case
@@ -35,10 +37,15 @@ class Golden:
 
 @dataclass(frozen=True, kw_only=True)
 class Oracle:
-    """The oracle's environment."""
+    """The Python that measures, and the requirements of those that golden results are made with.
 
-    environment: Environment
+    Its `environment` has exactly these; where `DSPATCH_ORACLE` named the Python there is none, and
+    nothing can be made.
+    """
+
+    python: Path
     requirements: tuple[str, ...]
+    environment: Environment | None = None
 
     @property
     def identity(self) -> str:
@@ -48,14 +55,23 @@ class Oracle:
     def golden(self, cases: Sequence[Case], progress: Progress = silent) -> list[Golden]:
         """Checkpoints and golden results of the cases, computed once and cached."""
         found = [self._golden(case) for case in cases]
-        missing = [one for one in found if not one.path.is_file()]
-        if missing:
+        missing = [one for one in found if not (one.path.is_file() and one.checkpoint.complete)]
+        if missing and self.environment is None:
+            self._draw_again(missing)
+        elif missing:
             progress(
                 f"computing golden results for {', '.join(g.checkpoint.case.name for g in missing)}"
             )
             tasks = [g.checkpoint.task() for g in missing if not g.checkpoint.complete]
             self.work(tasks + [_golden_task(g) for g in missing])
         return found
+
+    def _draw_again(self, missing: Sequence[Golden]) -> None:
+        """Checkpoints by their recipes; `CheckpointError` where recipe or golden results are missing."""
+        absent = [g for g in missing if not (g.path.is_file() and g.checkpoint.recipe.is_file())]
+        if absent:
+            raise _not_kept(absent)
+        self.work([one.checkpoint.remake() for one in missing])
 
     def inspect(self, cases: Sequence[Case]) -> list[str]:
         """What is wrong with the tensors of each checkpoint of the user's own, in words, or nothing."""
@@ -111,22 +127,42 @@ class Oracle:
         """Have the worker do tasks, as it documents them; `CheckpointError` when it fails."""
         with tempfile.TemporaryDirectory(prefix="dspatch-oracle-") as folder:
             asked = {"tasks": list(tasks)}
-            python, package = self.environment.python, WORKERS / "oracle_worker"
             try:
-                worker.run(python, package, asked, Path(folder), env=variables())
+                worker.run(
+                    self.python, WORKERS / "oracle_worker", asked, Path(folder), env=variables()
+                )
             except ProcessError as error:
                 raise CheckpointError(
-                    "The oracle did not finish its work.",
-                    why=error.why,
-                    next=f"mend the cause, or remove {self.environment.path} to have it made anew",
+                    "The oracle did not finish its work.", why=error.why, next=self._remedy()
                 ) from None
+
+    def _remedy(self) -> str:
+        if self.environment is None:
+            return f"see that {self.python} (DSPATCH_ORACLE) has torch, safetensors and numpy"
+        return f"mend the cause, or remove {self.environment.path} to have it made anew"
 
 
 def ensure(progress: Progress = silent) -> Oracle:
-    """The oracle, with its environment made when it is not in the cache."""
+    """The oracle, with its environment made when it is not in the cache.
+
+    `DSPATCH_ORACLE` names a Python to measure with instead, on a machine that cannot make one: it
+    needs torch, safetensors and numpy. Checkpoints and golden results must then be in the cache.
+    """
     wanted = requirements()
+    if given := os.environ.get("DSPATCH_ORACLE"):
+        return Oracle(python=interpreter(given), requirements=wanted)
     made = environment.ensure("oracle", wanted, progress=progress)
-    return Oracle(environment=made, requirements=wanted)
+    return Oracle(python=made.python, requirements=wanted, environment=made)
+
+
+def _not_kept(missing: Sequence[Golden]) -> CheckpointError:
+    names = [one.checkpoint.case.name for one in missing]
+    return CheckpointError(
+        f"There are no golden results of {', '.join(names)} in {paths.cache()}.",
+        why="DSPATCH_ORACLE names a Python that measures and makes none: its versions are not the pinned ones",
+        next="make them on a machine with an index, and take the folder along as DSPATCH_CACHE: dspatch"
+        f" conformance --prepare FOLDER {' '.join(f'--variant {name}' for name in names)}",
+    )
 
 
 def requirements() -> tuple[str, ...]:

@@ -191,6 +191,7 @@ def report(
         "engine": bench.engine,
         **{key: known[key] for key in ("vllm", "torch", "device") if key in known},
         "oracle": ", ".join(bench.oracle.requirements),
+        **({} if bench.oracle.environment else {"measured with": str(bench.oracle.python)}),
         "reference-ops": bench.options.reference_ops,
         **({"tolerances": str(mine)} if (mine := tolerance.own()) else {}),
         "seconds": {o.trial.name: o.facts.get("seconds", {}).get("total") for o in observed},

@@ -102,7 +102,7 @@ def test_releases_that_are_only_read_show_what_their_findings_say(tmp_path: Path
         folder = tmp_path / engine / rev
         fetch(engine, rev, folder)
         asked.append(f"{folder}:{','.join(finding.id for finding, _ in ROWS[engine, rev])}")
-    python = oracle.ensure().environment.python
+    python = oracle.ensure().python
     done = process.run([python, PROOFS / "release_read.py", *asked], env={"OMP_NUM_THREADS": "1"})
     seen = json.loads(done.stdout)
     for engine, rev in READ:

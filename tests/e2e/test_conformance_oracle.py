@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ from safetensors import safe_open
 from dspatch import paths, process
 from dspatch.conformance import causes, checkpoint, oracle, small, tolerance
 from dspatch.conformance.oracle import Golden, Oracle
+from dspatch.console import Console
 from dspatch.engines.workers.vllm_worker import places as watching
+from dspatch.errors import CheckpointError
+from dspatch.stages import prepare
 
 pytestmark = pytest.mark.e2e
 
@@ -187,7 +191,7 @@ print("[]")
 def ask(standing: Oracle, golden: Golden, body: str, prompt: str) -> object:
     """What a script prints, run in the oracle's environment on one checkpoint and prompt."""
     ids = json.dumps(small.prompts()[prompt])
-    script = [standing.environment.python, "-c", HEAD + body, golden.checkpoint.path, ids]
+    script = [standing.python, "-c", HEAD + body, golden.checkpoint.path, ids]
     return json.loads(process.run(script, env=oracle.variables()).stdout)
 
 
@@ -251,6 +255,31 @@ def test_a_checkpoint_has_the_same_bytes_wherever_it_is_made(
     standing.work([made.task()])
     assert made.path.is_relative_to(paths.cache())
     assert made.weights.read_bytes() == first
+
+
+def test_golden_results_taken_along_serve_a_machine_that_makes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standing, case = oracle.ensure(), small.case("deepseek-v3/saved")
+    there = standing.golden([case])[0]
+    done = prepare.run([case.name], tmp_path / "taken", Console(as_json=False))
+    assert done.models == (case.name,)
+    monkeypatch.setenv("DSPATCH_CACHE", str(tmp_path / "taken"))
+    monkeypatch.setenv("DSPATCH_ORACLE", str(standing.python))
+    here = oracle.ensure().golden([case])[0]
+    for name in ("model.safetensors", "config.json", "oracle.json"):
+        own = here.checkpoint.path / name
+        assert own.is_relative_to(tmp_path)
+        assert own.read_bytes() == (there.checkpoint.path / name).read_bytes()
+    assert here.path.read_bytes() == there.path.read_bytes()
+    # Planted: a numpy that draws other numbers gives another hash.
+    shutil.rmtree(here.checkpoint.path)
+    recipe = json.loads(here.checkpoint.recipe.read_text())
+    here.checkpoint.recipe.write_text(json.dumps({**recipe, "seed": 1}))
+    with pytest.raises(CheckpointError, match="did not finish") as caught:
+        oracle.ensure().golden([case])
+    assert "draws other weights" in caught.value.why
+    assert not here.checkpoint.path.exists()
 
 
 def test_transformers_own_config_drops_what_it_does_not_know() -> None:

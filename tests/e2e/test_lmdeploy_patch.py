@@ -45,7 +45,7 @@ def patched(data: bytes) -> bytes:
 def exported(data: bytes, lora: int, folder: Path) -> dict[str, Any]:
     path = folder / "module.py"
     path.write_bytes(data)
-    python = oracle.ensure().environment.python
+    python = oracle.ensure().python
     done = process.run([python, str(WORKER), str(path), str(lora)])
     return json.loads(done.stdout)
 

@@ -53,7 +53,7 @@ def converted(tree: Path, name: str, folder: Path, **changes: Any) -> dict[str, 
     config = {**small.shrunk(variants.variant(name)), "num_hidden_layers": 2, **SIZES[name]}
     given = folder / "small.json"
     given.write_text(json.dumps({**config, **changes}))
-    python = oracle.ensure().environment.python
+    python = oracle.ensure().python
     done = process.run(
         [python, str(WORKER), str(tree), str(given)], env={"PYTHONPATH": str(oracle.WORKERS)}
     )

@@ -97,6 +97,7 @@ class Damaged:
     """An oracle that finds every checkpoint damaged, and computes nothing."""
 
     requirements = ("nothing",)
+    environment = "its own"
 
     def inspect(self, cases: list[Case]) -> list[str]:
         return ["1 missing: lm_head.weight" for _ in cases]

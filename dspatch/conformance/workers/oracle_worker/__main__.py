@@ -1,8 +1,8 @@
 """Usage: python -m oracle_worker REQUEST.json, with this package's parent folder on PYTHONPATH.
 
-The request is a list under `tasks`, each with a `kind`: `make` a checkpoint, make one to `serve`,
-compute the `golden` results, `measure` an engine's results, or weights that it `converted`. A task's output
-appears whole or not at all.
+The request is a list under `tasks`, each with a `kind`: `make` a checkpoint, `remake` one by its recipe, make
+one to `serve`, compute the `golden` results, `measure` an engine's results, or weights that it `converted`.
+A task's output appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ def make(task: Mapping[str, Any], target: Path) -> None:
     from .checkpoint import make as write
 
     write(task["config"], task["seed"], task["form"], target)
+
+
+def remake(task: Mapping[str, Any], target: Path) -> None:
+    """Draw the checkpoint of the file `recipe` again, into the folder `target`."""
+    from .checkpoint import remake as write
+
+    write(json.loads(Path(task["recipe"]).read_text()), target)
 
 
 def serve(task: Mapping[str, Any], target: Path) -> None:
@@ -73,6 +80,7 @@ def converted(task: Mapping[str, Any], target: Path) -> None:
 
 KINDS = {
     "make": make,
+    "remake": remake,
     "serve": serve,
     "golden": golden,
     "measure": measure,

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from .weights import tensors
 
@@ -24,6 +28,25 @@ def make(config: dict[str, Any], seed: int, form: str, target: Path) -> None:
     _write(target / "config.json", written)
     # What the second oracle reads: the same facts under one spelling, whoever wrote config.json.
     _write(target / "oracle.json", config)
+
+
+def remake(recipe: Mapping[str, Any], target: Path) -> None:
+    """Draw the checkpoint of a recipe again, into the new folder `target`.
+
+    Raises `RuntimeError` where these versions of numpy and safetensors give other bytes.
+    """
+    from safetensors.numpy import save_file
+
+    target.mkdir(parents=True)
+    weights = target / "model.safetensors"
+    save_file(tensors(recipe["config"], recipe["seed"]), weights, metadata={"format": "pt"})
+    if (found := hashlib.sha256(weights.read_bytes()).hexdigest()) != recipe["sha256"]:
+        raise RuntimeError(
+            f"numpy {np.__version__} draws other weights than those of the golden results:"
+            f" sha256 {found}, not {recipe['sha256']}"
+        )
+    for name, text in recipe["files"].items():
+        (target / name).write_text(text, encoding="utf-8")
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 from . import older
 
+GPU_BYTES = 12 * 2**30
+
 
 @contextmanager
 def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
@@ -38,6 +40,7 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
             logprobs_mode="raw_logits",
             seed=0,
             distributed_executor_backend=_in_this_process(),
+            **_share_of_gpu(),
         )
         yield llm
     finally:
@@ -46,6 +49,19 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
         from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
         cleanup_dist_env_and_memory()
+
+
+def _share_of_gpu() -> dict[str, float]:
+    """On a GPU, a few GiB of it: small models need no more, and one engine starts after the other."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return {}
+    # What the engine before held is free only once nothing of it is left, here and in the allocator.
+    gc.collect()
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(0).total_memory
+    return {"gpu_memory_utilization": min(0.9, GPU_BYTES / total)}
 
 
 def _raw_prompt_logits() -> None:

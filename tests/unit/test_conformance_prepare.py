@@ -1,0 +1,76 @@
+"""Golden results taken along: what a machine without the oracle's environment may and may not do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dspatch import paths
+from dspatch.cli import cli
+from dspatch.conformance import oracle, small
+from dspatch.errors import CheckpointError, EngineEnvironmentError
+
+
+@pytest.fixture
+def standing(monkeypatch: pytest.MonkeyPatch) -> oracle.Oracle:
+    """The oracle of a machine that names a Python of its own."""
+    monkeypatch.setenv("DSPATCH_ORACLE", sys.executable)
+    return oracle.ensure()
+
+
+def test_the_named_python_measures_and_no_environment_is_made(standing: oracle.Oracle) -> None:
+    assert standing.python == Path(sys.executable)
+    assert standing.environment is None
+    assert not (paths.cache() / "envs").exists()
+
+
+def test_a_python_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DSPATCH_ORACLE", "/no/such/python")
+    with pytest.raises(EngineEnvironmentError, match="no Python"):
+        oracle.ensure()
+
+
+def test_results_that_were_not_taken_along_are_refused_with_the_command(
+    standing: oracle.Oracle,
+) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        standing.golden([small.case("deepseek-v3")])
+    assert "--prepare FOLDER --variant deepseek-v3" in caught.value.next
+
+
+def test_identity_is_that_of_the_machine_that_made_them(standing: oracle.Oracle) -> None:
+    made = oracle.Oracle(python=Path("other"), requirements=oracle.requirements())
+    assert standing.identity == made.identity
+
+
+def test_golden_results_without_their_recipe_are_not_enough(standing: oracle.Oracle) -> None:
+    case = small.case("deepseek-v3")
+    path = standing._golden(case).path
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"")
+    with pytest.raises(CheckpointError, match="no golden results of deepseek-v3"):
+        standing.golden([case])
+
+
+@pytest.mark.parametrize("word", ["--env=python3", "--selftest", "--rev=v0.27.1"])
+def test_preparing_runs_no_engine(word: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["conformance", "--prepare", str(tmp_path / "g"), word])
+    assert done.exit_code == 2
+    assert "--prepare runs no engine" in done.output
+    assert not (tmp_path / "g").exists()
+
+
+def test_a_recipe_says_what_must_come_out(tmp_path: Path, standing: oracle.Oracle) -> None:
+    made = standing._golden(small.case("deepseek-v3")).checkpoint
+    made.path.mkdir(parents=True)
+    for name in ("config.json", "oracle.json"):
+        (made.path / name).write_text("{}\n")
+    made.weights.write_bytes(b"weights")
+    recipe = json.loads(json.dumps(made.as_recipe()))
+    assert recipe["files"] == {"config.json": "{}\n", "oracle.json": "{}\n"}
+    assert recipe["config"]["model_type"] == "deepseek_v3"
+    assert len(recipe["sha256"]) == 64
