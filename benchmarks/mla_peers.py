@@ -1,53 +1,74 @@
-"""Kernels that MLA decode is measured against, taken from vLLM's wheel on the package index, by hash.
+"""The kernels that MLA decode is measured against, taken from wheels of the package index, by hash.
 
-`fetch` brings single files of the wheel; nothing of them is kept in this repository. The rest runs
+`fetch` brings what is read of the wheels; nothing of them is kept in this repository. The rest runs
 where torch and a GPU are.
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import lzma
 import math
-import sys
 import types
-import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-WHEEL = "vllm-0.25.1-cp38-abi3-manylinux_2_28_x86_64.whl"
-WHEEL_SHA256 = "16fc7a28df1576eb6f7ca0455026551b8f9adb674c19c66059359ef3e964bd1e"
-_TRITON = "vllm/v1/attention/ops/triton_decode_attention.py"
-MEMBERS = {
-    "vllm/_flashmla_C.abi3.so": "5d28317a3d39f389c771c14afcb2b7e92bff4c40dd2f4dc835f6b9778fd08524",
-    "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so": "af90d0e144bddb52b4b790fe1e01c08d019d53021f5efbfcc245ec8b439258f2",
-    _TRITON: "b9823c65eba22d76abf64dad7d7d16a950f67471c86d6cb5b3e983aaf14381ac",
-}
+from benchmarks import alone, mla_flashinfer, mla_sglang
+from benchmarks.wheels import Wheel
+
+VLLM = Wheel(
+    project="vllm",
+    filename="vllm-0.25.1-cp38-abi3-manylinux_2_28_x86_64.whl",
+    sha256="16fc7a28df1576eb6f7ca0455026551b8f9adb674c19c66059359ef3e964bd1e",
+)
+WHEELS = (VLLM, mla_sglang.WHEEL, mla_flashinfer.WHEEL, mla_flashinfer.FFI)
+OPTIONAL = ("sglang", "flashinfer")
+MEMBERS = (
+    "vllm/_flashmla_C.abi3.so",
+    "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so",
+    "vllm/v1/attention/ops/triton_decode_attention.py",
+)
 SCALE = (128 + 64) ** -0.5
 LATENT, ROPE, PAGE = 512, 64, 64
 
 Call = Callable[[], tuple[Any, Any]]
 
 
-def fetch(folder: Path, wheel: Path | None = None) -> None:
-    """The peers' files into a folder, from a wheel on this disk or downloaded by its hash."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if wheel is None:
-        from dspatch import index  # here, as the rest runs where dspatch is not
-
-        wheel = index.download("vllm", WHEEL, WHEEL_SHA256)
-    with zipfile.ZipFile(wheel) as archive:
-        for member, sha256 in MEMBERS.items():
-            data = archive.read(member)
-            if hashlib.sha256(data).hexdigest() != sha256:
-                raise SystemExit(f"{member} of {WHEEL} is not the file that was measured against")
-            (folder / Path(member).name).write_bytes(data)
+def fetch(folder: Path, given: Sequence[Path] = (), without: Sequence[str] = ()) -> None:
+    """The peers' files into a folder, from wheels on this disk or downloaded by their hash."""
+    VLLM.take(folder, MEMBERS, given)
+    if "sglang" not in without:
+        mla_sglang.fetch(folder, given)
+    if "flashinfer" not in without:
+        mla_flashinfer.compile_into(folder, given)
 
 
 class Peers:
-    """The peers whose files are in a folder; `calls` makes each one's call for a step."""
+    """The peers whose files are in a folder.
+
+    missing: those that cannot be loaded here, and why; a peer that is not there is told, not hidden.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.missing: dict[str, str] = {}
+        self._peers: list[Any] = []
+        for make in (Vllm, mla_flashinfer.FlashInfer, mla_sglang.SGLang):
+            try:
+                self._peers.append(make(folder))
+            except (ImportError, OSError, RuntimeError) as error:
+                self.missing[make.__name__] = f"{type(error).__name__}: {str(error)[:200]}"
+
+    def calls(self, mode: str, step: Any, longest: int) -> dict[str, Call]:
+        """Each peer's call on a step; what is made once a step is made here, not in the call."""
+        found: dict[str, Call] = {}
+        for peer in self._peers:
+            made = getattr(peer, mode, None)  # a peer without the mode has no such method
+            found |= made(step, longest) if made else {}
+        return found
+
+
+class Vllm:
+    """FlashMLA and FlashAttention 3 as vLLM ships them, and vLLM's Triton kernel."""
 
     def __init__(self, folder: Path) -> None:
         import torch
@@ -60,16 +81,16 @@ class Peers:
         torch.ops.load_library(str(folder / "_vllm_fa3_C.abi3.so"))
         self._triton = _triton_module(folder / "triton_decode_attention.py")
 
-    def calls(self, step: Any, longest: int) -> dict[str, Call]:
-        """A call of each peer on one step; what is made once a step is made here, not in the call."""
+    def dense(self, step: Any, longest: int) -> dict[str, Call]:
+        """A call of each on a step with a cache in the query's dtype."""
         return {
             "flashmla": self._flashmla(step),
             "fa3": self._fa3(step, longest),
             "triton-0.25.1": self._vllm_triton(step, longest),
         }
 
-    def sparse_calls(self, step: Any) -> dict[str, Call]:
-        """A call of each peer that attends to lists of slots; pages of one slot are that, to FA3."""
+    def sparse(self, step: Any, _longest: int) -> dict[str, Call]:
+        """A call of each that attends to lists of slots; pages of one slot are that, to FA3."""
         return {"flashmla": self._flashmla_sparse(step), "fa3": self._fa3_sparse(step)}
 
     def _flashmla_sparse(self, step: Any) -> Call:
@@ -179,17 +200,8 @@ def _triton_module(path: Path) -> Any:
     import triton
     import triton.language as tl
 
-    for name, content in {
-        "vllm": {},
-        "vllm.platforms": {"current_platform": types.SimpleNamespace(is_rocm=lambda: False)},
-        "vllm.triton_utils": {"tl": tl, "triton": triton},
-    }.items():
-        module = types.ModuleType(name)
-        vars(module).update(content)
-        sys.modules[name] = module
-    spec = importlib.util.spec_from_file_location("vllm_triton_decode", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    alone.stand_in("vllm")
+    not_rocm = types.SimpleNamespace(is_rocm=lambda: False)
+    alone.stand_in("vllm.platforms", current_platform=not_rocm)
+    alone.stand_in("vllm.triton_utils", tl=tl, triton=triton)
+    return alone.load(path, "vllm_triton_decode")
