@@ -50,11 +50,13 @@ def cli(traceback: bool) -> None:
 def run(reference_ops: bool, fresh: bool, discard_edits: bool, as_json: bool, **given: Any) -> None:
     """Go from a pin to a proven wheel.
 
-    One after the other: apply, build-wheel, wheel verify, conformance.
+    One after the other: apply, build-wheel, wheel verify, conformance. A release without a wheel
+    for the target is compiled here, where its pin says how.
 
     \b
     dspatch run --engine vllm --rev v0.27.1 --target cpu
     dspatch run --engine vllm --rev v0.32.0 --variant deepseek-v3
+    dspatch run --engine vllm --rev v0.6.0 --target cpu
     """
     from dspatch.stages import pipeline, proving, show
 
@@ -114,9 +116,7 @@ def unapply(discard_edits: bool, as_json: bool, **given: Any) -> None:
 @click.option(
     "--mode",
     type=click.Choice(["overlay", "source"]),
-    default="overlay",
-    show_default=True,
-    help="On upstream's own wheel, or compiled here from the patched tree.",
+    help="On upstream's own wheel, or compiled here from the patched tree; overlay, where the pin has a wheel.",
 )
 @click.option(
     "--device", metavar="NAME", help="With --mode source: cpu, cuda or empty; the target."
@@ -127,7 +127,7 @@ def unapply(discard_edits: bool, as_json: bool, **given: Any) -> None:
 )
 def build_wheel(
     delta: bool,
-    mode: str,
+    mode: str | None,
     device: str | None,
     torch: str | None,
     jobs: int | None,
@@ -151,9 +151,11 @@ def build_wheel(
     how = compiling.How(device=device, torch=torch, jobs=jobs)
     if mode != "source" and how != compiling.How():
         raise click.UsageError("--device, --torch and --jobs go with --mode source.")
-    if delta and mode == "source":
+    job = words.job(given)
+    chosen = how if mode == "source" else None if mode == "overlay" else stage.usual(job)
+    if delta and chosen is not None:
         thin.refuse_compiled()
-    done = stage.run(words.job(given), console, how if mode == "source" else None)
+    done = stage.run(job, console, chosen)
     if delta:
         show_wheel.thin(thin.run(done, console), console)
     else:

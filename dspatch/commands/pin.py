@@ -22,23 +22,40 @@ from dspatch.console import Console
 @click.option(
     "--accept", multiple=True, metavar="PATH=REASON", help="Accept a difference of a base wheel."
 )
+@click.option(
+    "--torch", metavar="VERSION", help="Compile targets without a base wheel, with this torch."
+)
+@click.option(
+    "--bound",
+    "bounds",
+    multiple=True,
+    metavar="REQUIREMENT: REASON",
+    help="With --torch: narrow what the compiled wheel asks for; repeatable.",
+)
 @options.as_json
 def pin_add(
     engine: str | None,
     rev: str | None,
     targets: tuple[Any, ...],
     accept: tuple[str, ...],
+    torch: str | None,
+    bounds: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Write the pin of a release: find its files, fetch and check them, note their hashes.
 
     \b
     dspatch pin add --engine vllm --rev v0.33.0
+    dspatch pin add --engine vllm --rev v0.6.0 --torch 2.13.0 --bound "transformers<5: untried"
     """
     from dspatch.stages import pinning, show
 
     console = Console(as_json=as_json)
-    show.pin_added(pinning.add(*words.named(engine, rev), targets, accept, console), console)
+    if bounds and torch is None:
+        raise click.UsageError("--bound goes with --torch.")
+    named = words.named(engine, rev)
+    done = pinning.add(*named, targets, accept, console, torch=torch, bounds=bounds)
+    show.pin_added(done, console)
 
 
 @pin.command("list")

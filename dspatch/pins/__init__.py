@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dspatch.pins.engines import Engine, engine, engines
 from dspatch.pins.lookup import load, nearest_release, pinned, user_file
-from dspatch.pins.types import Accepted, Base, Pin, Source, SourceKind, Target
+from dspatch.pins.types import Accepted, Base, Bound, Build, Pin, Source, SourceKind, Target
 from dspatch.pins.usable import base_for, misfits
 
 __all__ = [
     "Accepted",
     "Base",
+    "Bound",
+    "Build",
     "Engine",
     "Pin",
     "Source",

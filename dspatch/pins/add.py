@@ -13,10 +13,10 @@ from dspatch import index
 from dspatch.fetch import Progress
 from dspatch.files import sha256
 from dspatch.index import IndexFile
-from dspatch.pins import examine, lookup, release, store
+from dspatch.pins import examine, lookup, release, store, usable
 from dspatch.pins.engines import engine
 from dspatch.pins.release import Release
-from dspatch.pins.types import Accepted, Base, Pin, Source, Target
+from dspatch.pins.types import Accepted, Base, Bound, Build, Pin, Source, Target
 from dspatch.pins.usable import fits, misfits, this_machine
 from dspatch.wheel.plan import Difference
 
@@ -26,8 +26,9 @@ class Request:
     """What to pin: a release, its targets (all it has, when empty), and for which machines.
 
     `machines` are names such as `aarch64`; none means this machine and this Python. `accept` maps a
-    path or glob to the reason why a base wheel may differ from the source there. `progress` gives,
-    for a file's name, what is to be told about its download.
+    path or glob to the reason why a base wheel may differ from the source there. With `torch`, a
+    version, targets without a base wheel are to be compiled with it, their wheels bound by `bounds`.
+    `progress` gives, for a file's name, what is to be told about its download.
     """
 
     engine: str
@@ -35,6 +36,8 @@ class Request:
     targets: tuple[Target, ...] = ()
     machines: tuple[str, ...] = ()
     accept: Mapping[str, str] = field(default_factory=dict)
+    torch: str | None = None
+    bounds: tuple[Bound, ...] = ()
     progress: Callable[[str], Progress | None] = lambda filename: None
 
 
@@ -63,7 +66,10 @@ def add(request: Request, file: Path | None = None) -> Added:
     path = file or lookup.user_file(facts.name)
     others = store.read(path, facts.name)
     found = release.find(facts, request.rev)
-    listed = release.base_wheels(found, request.targets, request.machines, this_machine())
+    compiled = [t for t in request.targets if request.torch and usable.compilable(facts.name, t)]
+    listed = release.base_wheels(
+        found, request.targets, request.machines, this_machine(), compiled=compiled
+    )
     origin = _fetch(request, facts.sdist, found.origin)
     source = examine.source_tree(facts, origin)
     accept = [Accepted(path=glob, reason=reason) for glob, reason in request.accept.items()]
@@ -82,6 +88,7 @@ def add(request: Request, file: Path | None = None) -> Added:
         requires_python=source.requires_python,
         sources=tuple(_sources(found, source.commit, origin, bases)),
         bases=tuple(bases),
+        builds=tuple(_builds(request, found, bases)),
     )
     store.write(path, [*(each for each in others if not lookup.same(each.rev, pin.rev)), pin])
     notes = tuple(_notes(request, found, [found.origin, *(wheel for _, wheel in listed)], bases))
@@ -120,12 +127,25 @@ def _sources(
         )
 
 
+def _builds(request: Request, found: Release, bases: Sequence[Base]) -> Iterator[Build]:
+    """How the targets are compiled that have no base wheel here, and that dspatch knows to compile."""
+    if request.torch is None:
+        return
+    based = {base.target for base in bases}
+    for target in request.targets or found.facts.targets:
+        if target not in based and usable.compilable(found.facts.name, target):
+            yield Build(target=target, torch=request.torch, bounds=request.bounds)
+
+
 def _notes(
     request: Request, found: Release, files: Sequence[IndexFile], bases: Sequence[Base]
 ) -> Iterator[str]:
     for target in found.facts.targets:
         if not request.targets and not any(base.target == target for base in bases):
-            yield f"no base wheel for {target} on these machines: the pin has no such target"
+            if request.torch and usable.compilable(found.facts.name, target):
+                yield f"no base wheel for {target} on these machines: compiled with torch {request.torch}"
+            else:
+                yield f"no base wheel for {target} on these machines: the pin has no such target"
     for file in files:
         if file.sha256 is None:
             yield f"{file.filename}: the index states no hash; the pin has the one of what came"

@@ -45,19 +45,25 @@ def find(facts: Engine, rev: str) -> Release:
 
 
 def base_wheels(
-    release: Release, targets: Sequence[Target], machines: Sequence[str], here: Machine
+    release: Release,
+    targets: Sequence[Target],
+    machines: Sequence[str],
+    here: Machine,
+    *,
+    compiled: Sequence[Target] = (),
 ) -> list[tuple[Target, IndexFile]]:
     """The base wheels of each target for the named machines, or for this machine and Python.
 
-    Raises `IncompatibleBaseError` when a target that was asked for, or every target, has none.
+    Raises `IncompatibleBaseError` when a target that was asked for, or every target, has none; of
+    `compiled`, a target may have none.
     """
     found: list[tuple[Target, IndexFile]] = []
     for target in targets or release.facts.targets:
         fitting = [each for each in _wheels(release, target) if _fits(each, machines, here)]
-        if targets and not fitting:
+        if targets and not fitting and target not in compiled:
             raise _none_fits(release, [target], machines)
         found += [(target, wheel) for wheel in fitting]
-    if not found:
+    if not found and not compiled:
         raise _none_fits(release, release.facts.targets, machines)
     return found
 

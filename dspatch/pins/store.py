@@ -8,23 +8,25 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 from dspatch import files
 from dspatch.errors import PinError
 from dspatch.pins import tables
 from dspatch.pins.tables import Table
-from dspatch.pins.types import Accepted, Base, Pin, Source, SourceKind, Target
+from dspatch.pins.types import Accepted, Base, Bound, Build, Pin, Source, SourceKind, Target
 
 HEAD = "# Written by `dspatch pin add`; do not edit by hand.\n"
 SHA256 = re.compile(r"[0-9a-f]{64}")
 FILENAME = re.compile(r"[A-Za-z0-9][\w.+!-]*")
-PIN_KEYS = {"rev", "commit", "requires-python", "source", "base"}
+PIN_KEYS = {"rev", "commit", "requires-python", "source", "base", "build"}
 SOURCE_KEYS = {"kind", "commit", "project", "filename", "sha256", "size"}
 BASE_KEYS = {
     *("target", "project", "filename", "sha256", "size", "requires-python"),
     *("torch", "platform", "glibc", "glibcxx", "accepted"),
 }
+BUILD_KEYS = {"target", "torch", "bounds"}
 
 
 def read(path: Path, engine: str) -> tuple[Pin, ...]:
@@ -71,6 +73,7 @@ def _pin(table: Table, engine: str) -> Pin:
         requires_python=table.maybe("requires-python"),
         sources=tuple(map(_source, table.tables("source"))),
         bases=tuple(map(_base, table.tables("base"))),
+        builds=tuple(map(_build, table.tables("build"))),
     )
 
 
@@ -95,6 +98,38 @@ def _base(table: Table) -> Base:
         accepted=tuple(_accepted(table, row) for row in table.data.get("accepted", [])),
         **_file(table),
     )
+
+
+def _build(table: Table) -> Build:
+    table.only(BUILD_KEYS)
+    try:
+        torch = str(Version(table.get("torch", str)))
+    except InvalidVersion:
+        raise table.fail("`torch` must be a version", "torch") from None
+    return Build(
+        target=table.one_of("target", get_args(Target)),
+        torch=torch,
+        bounds=tuple(_bound(table, row) for row in table.data.get("bounds", [])),
+    )
+
+
+def _bound(table: Table, row: Any) -> Bound:
+    if isinstance(row, dict) and row.keys() == {"requirement", "reason"}:
+        found = Bound(requirement=str(row["requirement"]), reason=str(row["reason"]))
+        if bounds(found.requirement) and found.reason.strip():
+            return found
+    raise table.fail(
+        "`bounds` must hold tables of a `requirement` with versions, and a `reason`", "bounds"
+    )
+
+
+def bounds(requirement: str) -> bool:
+    """Whether a requirement is one that narrows another: a project and versions, nothing else."""
+    try:
+        found = Requirement(requirement)
+    except InvalidRequirement:
+        return False
+    return bool(found.specifier) and not (found.marker or found.extras or found.url)
 
 
 def _file(table: Table) -> dict[str, Any]:
@@ -125,6 +160,7 @@ def _emit(pin: Pin) -> str:
     blocks = [_block("[[pin]]", head)]
     blocks += [_block("[[pin.source]]", _source_row(source)) for source in pin.sources]
     blocks += [_block("[[pin.base]]", _base_row(base)) for base in pin.bases]
+    blocks += [_block("[[pin.build]]", _build_row(build)) for build in pin.builds]
     return "\n".join(blocks)
 
 
@@ -154,6 +190,10 @@ def _base_row(base: Base) -> dict[str, Any]:
     }
 
 
+def _build_row(build: Build) -> dict[str, Any]:
+    return {"target": build.target, "torch": build.torch, "bounds": build.bounds}
+
+
 def _file_row(file: Source | Base) -> dict[str, Any]:
     return {key: getattr(file, key) for key in ("project", "filename", "sha256", "size")}
 
@@ -165,6 +205,9 @@ def _value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _inline(accepted: Accepted) -> str:
+def _inline(accepted: Accepted | Bound) -> str:
+    if isinstance(accepted, Bound):
+        words = _value(accepted.requirement), _value(accepted.reason)
+        return f"{{ requirement = {words[0]}, reason = {words[1]} }}"
     drop = ", drop = true" if accepted.drop else ""
     return f"{{ path = {_value(accepted.path)}, reason = {_value(accepted.reason)}{drop} }}"

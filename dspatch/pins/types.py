@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from dspatch.wheel.plan import Accepted
 
-__all__ = ["Accepted", "Base", "Pin", "Source", "SourceKind", "Target"]
+__all__ = ["Accepted", "Base", "Bound", "Build", "Pin", "Source", "SourceKind", "Target"]
 
 SourceKind = Literal["git", "sdist", "wheel"]
 Target = Literal["cpu", "cuda"]
@@ -47,8 +47,25 @@ class Base:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bound:
+    """A requirement that narrows what the wheel of a build asks for (`transformers<5`), and why."""
+
+    requirement: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """How a target without a base wheel is compiled: the version of torch, and what its wheel runs with."""
+
+    target: Target
+    torch: str
+    bounds: tuple[Bound, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pin:
-    """One engine revision: tag, commit (perhaps short), sources and base wheels."""
+    """One engine revision: tag, commit (perhaps short), sources, base wheels, and builds that stand for them."""
 
     engine: str
     rev: str
@@ -56,6 +73,7 @@ class Pin:
     requires_python: str | None = None
     sources: tuple[Source, ...]
     bases: tuple[Base, ...]
+    builds: tuple[Build, ...] = ()
 
     @property
     def version(self) -> str:
@@ -82,6 +100,10 @@ class Pin:
     def source(self, kind: SourceKind) -> Source | None:
         """The source of that kind, if the pin has one."""
         return next((source for source in self.sources if source.kind == kind), None)
+
+    def build(self, target: str) -> Build | None:
+        """How a target is compiled that has no base wheel; `None` where an overlay is made."""
+        return next((build for build in self.builds if build.target == target), None)
 
     def as_dict(self) -> dict[str, Any]:
         """The pin as the object that `--json` prints."""

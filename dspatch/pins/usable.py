@@ -45,15 +45,22 @@ def base_for(pin: Pin, target: str, machine: Machine | None = None) -> Base:
 
 def _get_one(words: str, pin: Pin, target: str) -> str:
     """How to get a base wheel, or what stands for one where dspatch knows how to compile the engine."""
-    from dspatch.wheel.source.recipe import recipe
-
     command = f"dspatch pin add {words}"
-    try:
-        recipe(pin.engine, target)
-    except PinError:
+    if not compilable(pin.engine, target):
         return command
     compiled = f"dspatch apply {words} && dspatch build-wheel --mode source"
     return f"{command}; where none is published, compile one: {compiled}"
+
+
+def compilable(engine: str, target: str) -> bool:
+    """Whether dspatch knows how to compile an engine for a target."""
+    from dspatch.wheel.source.recipe import recipe
+
+    try:
+        recipe(engine, target)
+    except PinError:
+        return False
+    return True
 
 
 def fits(filename: str, machine: Machine) -> bool:

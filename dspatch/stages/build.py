@@ -64,6 +64,11 @@ class TreeBytes(Mapping[str, bytes]):
         return len(self._entries)
 
 
+def usual(job: Job) -> How | None:
+    """How a job's wheel is built when nobody says. Raises `NoJobError` before `apply`."""
+    return compiling.usual(pin_of(receipt.require(job, "apply")), job.id.target)
+
+
 def run(job: Job, console: Console, how: How | None = None) -> Built:
     """Build the wheel of a job: on its base wheel, or with `how` compiled here.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from dspatch.engines.environment import Environment, site_packages
 from dspatch.errors import SourceBuildError
 from dspatch.files import sha256
 from dspatch.job import Job
-from dspatch.pins import Accepted, Base, Pin, Target
+from dspatch.pins import Accepted, Base, Bound, Pin, Target
 from dspatch.wheel.base import open_wheel
 from dspatch.wheel.checks import headers
 from dspatch.wheel.source import lock, needs, preflight, sources, toolchain
@@ -30,7 +30,10 @@ WHY_SAME = "compiled from the patched tree, which has this change"
 
 @dataclass(frozen=True, kw_only=True)
 class How:
-    """How to build: the device (the job's target when left out), another torch, and how many processes."""
+    """How to build: the device (the job's target when left out), another torch, and how many processes.
+
+    Of a torch that is left out the pin says which, or else the release itself.
+    """
 
     device: str | None = None
     torch: str | None = None
@@ -57,7 +60,14 @@ class Prepared:
     @property
     def inputs(self) -> list[object]:
         """All that the compiled members depend on beside the tree."""
-        return ["source", self.recipe.device, self.lock, self.found.name, self.settings]
+        bounds = [each.requirement for each in self.bounds]
+        return ["source", self.recipe.device, self.lock, self.found.name, self.settings, bounds]
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        """What narrows the requirements of the wheel."""
+        stated = self.pin.build(self.job.id.target)
+        return stated.bounds if stated and self.recipe.device == stated.target else ()
 
     @property
     def settings(self) -> dict[str, str]:
@@ -72,8 +82,14 @@ class Prepared:
             "compilers": self.found.name,
             "settings": self.settings,
             "jobs": self.jobs,
+            "bounds": [asdict(each) for each in self.bounds],
             "lock": self.lock.splitlines(),
         }
+
+
+def usual(pin: Pin, target: str) -> How | None:
+    """How a target is built when nobody says: compiled where its pin says so, else on a base wheel."""
+    return How() if pin.build(target) else None
 
 
 def folder_of(job: Job, device: str) -> Path:
@@ -96,7 +112,8 @@ def prepare(job: Job, content: Mapping[str, Any], pin: Pin, how: How, console: C
     with cache_of(job.id.engine) as repo:
         entries = repo.entries(content["patched"]["tree"], ["pyproject.toml"])
         stated = repo.blob(entries["pyproject.toml"].blob) if entries else None
-    wanted = needs.requirements(stated, how.torch)
+    build = pin.build(job.id.target)
+    wanted = needs.requirements(stated, how.torch or (build.torch if build else None))
     with console.working(f"preparing the build of {job.id}") as step:
         environment, locked = lock.ensure(f"{job.id.engine}-build", wanted, folder, step)
     torch = site_packages(environment) / "torch"
@@ -145,13 +162,17 @@ def build(
 
 
 def requirements(prepared: Prepared, path: Path) -> dict[str, str]:
-    """The lines of a compiled wheel's METADATA on torch, bound to the one that it was built with."""
-    torch = lock.version_of(prepared.lock, "torch")
-    if torch is None or prepared.recipe.compiler is None:
-        return {}
+    """The lines of a compiled wheel's METADATA that are bound: torch to the one that it was built with.
+
+    The rest by what the pin says. Raises `SourceBuildError` for what the wheel does not ask for.
+    """
     with open_wheel(path) as wheel:
         stated = headers(wheel, "METADATA").get_all("Requires-Dist", [])
-    return needs.torch_lines(stated, Version(torch).public)
+    found = needs.bounded(stated, [each.requirement for each in prepared.bounds])
+    torch = lock.version_of(prepared.lock, "torch")
+    if torch is None or prepared.recipe.compiler is None:
+        return found
+    return {**found, **needs.torch_lines(stated, Version(torch).public)}
 
 
 def compiled_wheel(job: Job, told: Mapping[str, Any], filename: str) -> Path:

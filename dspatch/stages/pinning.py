@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from packaging.version import InvalidVersion, Version
+
 from dspatch import pins
 from dspatch.console import Console
 from dspatch.errors import PinError
-from dspatch.pins import Pin
+from dspatch.pins import Bound, Pin, store
 from dspatch.pins.add import Added, Request
 from dspatch.pins.add import add as add_pin
 from dspatch.pins.types import Target
 
 
 def add(
-    engine: str, rev: str, targets: Sequence[Target], accept: Sequence[str], console: Console
+    engine: str,
+    rev: str,
+    targets: Sequence[Target],
+    accept: Sequence[str],
+    console: Console,
+    *,
+    torch: str | None = None,
+    bounds: Sequence[str] = (),
 ) -> Added:
-    """Write the pin of a release; `accept` holds PATH=REASON. Raises the errors of `pins.add.add`."""
+    """Write the pin of a release; `accept` holds PATH=REASON, `bounds` REQUIREMENT: REASON.
+
+    `torch` is the version that targets without a base wheel are compiled with. Raises the errors of
+    `pins.add.add`, and `PinError` for what is not in such a form.
+    """
     console.note(f"looking for {engine} {rev}")
     with console.progress("fetching") as progress:
         return add_pin(
@@ -25,6 +38,8 @@ def add(
                 rev=rev,
                 targets=tuple(targets),
                 accept=dict(_accepted(text) for text in accept),
+                torch=_version(torch) if torch else None,
+                bounds=tuple(map(_bound, bounds)),
                 progress=lambda filename: progress,
             )
         )
@@ -39,6 +54,24 @@ def _accepted(text: str) -> tuple[str, str]:
             next="write it as --accept 'PATH=REASON'",
         )
     return path, reason.strip()
+
+
+def _version(text: str) -> str:
+    try:
+        return str(Version(text))
+    except InvalidVersion:
+        raise PinError(f"--torch {text} is no version.", next="write it as 2.13.0") from None
+
+
+def _bound(text: str) -> Bound:
+    requirement, _, reason = (part.strip() for part in text.partition(": "))
+    if not (store.bounds(requirement) and reason):
+        raise PinError(
+            f"--bound {text} does not say what is bound and why.",
+            why="what a wheel is not tried with needs a reason that others can read",
+            next="write it as --bound 'transformers<5: REASON'",
+        )
+    return Bound(requirement=requirement, reason=reason)
 
 
 def listed(engine: str | None) -> tuple[Pin, ...]:

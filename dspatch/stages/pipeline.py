@@ -33,7 +33,7 @@ def run(request: Request, console: Console, wanted: Wanted, *, discard_edits: bo
     with _timed("apply", seconds):
         applied = apply.run(request, console, discard_edits=discard_edits)
     with _timed("build-wheel", seconds):
-        built = build.run(applied.job, console)
+        built = build.run(applied.job, console, build.usual(applied.job))
     with _timed("verify", seconds):
         verify(built.path, build.base_of(built, console))
     with _timed("conformance", seconds):

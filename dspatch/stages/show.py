@@ -193,7 +193,8 @@ def pins(found: Sequence[Pin], console: Console) -> None:
     for pin in found:
         torch = sorted({base.torch for base in pin.bases if base.torch})
         kinds = ", ".join(dict.fromkeys(source.kind for source in pin.sources))
-        rows.append((pin.engine, pin.rev, ", ".join(pin.targets), kinds, ", ".join(torch)))
+        targets = ", ".join([*pin.targets, *(f"{each.target} (compiled)" for each in pin.builds)])
+        rows.append((pin.engine, pin.rev, targets, kinds, ", ".join(torch)))
     console.table(("ENGINE", "REV", "TARGETS", "SOURCES", "TORCH"), rows)
     console.result([pin.as_dict() for pin in found])
 
@@ -234,6 +235,10 @@ def pin(found: Pin, console: Console) -> None:
         console.say(f"          needs {', '.join(needs)}")
         for accepted in base.accepted:
             console.say(f"          accepted {accepted.path}: {accepted.reason}")
+    for build in found.builds:
+        console.say(f"  build   {build.target}: compiled from source, with torch {build.torch}")
+        for bound in build.bounds:
+            console.say(f"          {bound.requirement}: {bound.reason}")
     console.result(found.as_dict())
 
 

@@ -41,7 +41,7 @@ BACKEND = dedent(
         subprocess.run(["g++", "-shared", *made, "-o", lib / "vllm/_C.abi3.so"], check=True)
         version = f"{os.environ['ENGINE_VERSION']}+{os.environ['ENGINE_DEVICE']}"
         info = f"vllm-{version}.dist-info"
-        head = f"Metadata-Version: 2.1\\nName: vllm\\nVersion: {version}\\n"
+        head = f"Metadata-Version: 2.1\\nName: vllm\\nVersion: {version}\\nRequires-Dist: six\\n"
         files = {str(p.relative_to(lib)): p.read_bytes() for p in sorted(lib.rglob("*")) if p.is_file()}
         files[f"{info}/METADATA"] = head.encode()
         files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\\nRoot-Is-Purelib: false\\n"
@@ -188,6 +188,29 @@ def test_a_build_that_fails_says_where(bench: Bench) -> None:
     native(bench)
     bench.run(*APPLY)
     bench.run(*BUILD)
+
+
+def test_where_the_pin_says_so_a_wheel_is_compiled_without_being_asked_for(bench: Bench) -> None:
+    own = bench.root / "pins/vllm.toml"
+    head, base, rest = own.read_text().partition("[[pin.base]]")
+    bound = '{ requirement = "six<2", reason = "untried" }'
+    build = f'[[pin.build]]\ntarget = "cpu"\ntorch = "2.0"\nbounds = [{bound}]\n'
+    assert rest.count("target = ") == 1
+    own.write_text(head + build)
+    bench.run(*APPLY)
+    done = bench.json("build-wheel")
+    assert [each["requirement"] for each in done["compiled"]["bounds"]] == ["six<2"]
+    with ZipFile(Path(bench.root, done["path"])) as archive:
+        metadata = next(name for name in archive.namelist() if name.endswith("METADATA"))
+        assert b"Requires-Dist: six<2\n" in archive.read(metadata)
+    assert bench.json("wheel", "verify")["passed"]
+    told = bench.run(
+        "build-wheel", "--mode", "overlay", code=errors.IncompatibleBaseError.exit_code
+    )
+    assert "no base wheel for the target cpu" in told
+    own.write_text(head + build.replace("six<2", "seven<2"))
+    assert "asks for no seven" in bench.run("build-wheel", code=errors.SourceBuildError.exit_code)
+    own.write_text(head + base + rest)
 
 
 def test_what_the_machine_lacks_is_told_at_once(bench: Bench, tmp_path: Path) -> None:

