@@ -14,6 +14,7 @@ from dspatch import paths
 
 TEMPLATES = paths.data("templates") / "lmdeploy" / "turbomind"
 CONFIGS = Path(__file__).parents[1] / "data" / "configs"
+GOLDENS = sorted((paths.data("patches") / "lmdeploy" / "turbomind-asked-for" / "golden").iterdir())
 
 
 def loaded(name: str, module: str, **known: Any) -> ModuleType:
@@ -116,6 +117,34 @@ def test_who_asked_for_turbomind_and_would_get_another_engine_is_told_why(
     assert engine.refusal("deepseek-v3", "turbomind") is None
     monkeypatch.setenv("LMDEPLOY_TURBOMIND_FALLBACK", "1")
     assert engine.refusal("deepseek-v3", "pytorch") is None
+
+
+def test_a_command_line_ends_only_where_it_asked_for_turbomind(engine: ModuleType) -> None:
+    with pytest.raises(SystemExit, match="cannot serve deepseek-v3: its router"):
+        engine.need("turbomind", "pytorch", "deepseek-v3")
+    engine.need(None, "pytorch", "deepseek-v3")
+    engine.need("turbomind", "turbomind", "deepseek-v2")
+
+
+def test_a_config_that_only_its_own_code_reads_has_no_model(
+    engine: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str) -> None:
+        raise ValueError("set trust_remote_code=True")
+
+    monkeypatch.setattr(sys.modules["engine.archs"], "get_model_arch", refuse)
+    assert "it has no model for this config.json" in engine.refusal("own", "pytorch")
+
+
+@pytest.mark.parametrize("golden", GOLDENS, ids=[path.stem for path in GOLDENS])
+def test_who_asked_is_read_from_what_was_asked_and_not_from_the_calling_program(
+    golden: Path,
+) -> None:
+    added = [line for line in golden.read_text().splitlines() if line.startswith("+")]
+    assert not [line for line in added if "argv" in line]
+    asks = [line for line in added if line.endswith("import need")]
+    # The API server and the chat; to 0.9.2 `serve gradio` too.
+    assert len(asks) == (3 if golden.stem in ("v0.6.4", "v0.9.2") else 2)
 
 
 def test_without_limits_the_table_gives_the_reason(
