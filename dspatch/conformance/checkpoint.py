@@ -34,6 +34,11 @@ class Checkpoint:
         return self.path / "model.safetensors"
 
     @property
+    def given(self) -> Path:
+        """The folder that an engine is given: of a quantised checkpoint, that of its own files."""
+        return self.path / "stored" if self.case.stored else self.path
+
+    @property
     def complete(self) -> bool:
         """Whether it is there; the folder appears whole."""
         return self.path.is_dir()
@@ -67,6 +72,7 @@ class Checkpoint:
             "config": dict(self.case.config),
             "seed": self.case.seed,
             "form": self.case.written_by,
+            "stored": self.case.stored,
             "target": str(self.path),
         }
 
@@ -80,6 +86,7 @@ def of(case: Case, *, written_with: str) -> Checkpoint:
         case.written_by,
         written_with,
         *case.sources,
+        *filter(None, [case.stored]),
     ]
     return Checkpoint(case=case, key=digest(identity))
 

@@ -40,6 +40,9 @@ FAULTS = (
     ("gate-is-up", "conversion.moe", ()),
     ("experts-swapped", "conversion.moe", ()),
     ("routes-unscaled", "conversion.moe", ()),
+    ("block-scales-transposed", "conversion.attention", ("fp8-blocks",)),
+    ("block-scales-inverted", "conversion.attention", ("fp8-blocks",)),
+    ("last-block-dropped", "conversion.attention", ("fp8-blocks",)),
 )
 Numbers = Mapping[str, Mapping[str, float]]
 
@@ -77,7 +80,7 @@ def selftest(
         Planted(fault=fault, variant=one.case.name, results=tuple(_numbers(one, found[fault.name])))
         for one, found in zip(ran, measured, strict=True)
         for fault in faults
-        if found and fault.fits(one.case.config)
+        if found and _fits(fault, one.case)
     ]
     return Selftest(clean=_report(judge, version, ran, measured), planted=tuple(planted))
 
@@ -86,6 +89,10 @@ def _fault(row: tuple[str, str, tuple[str, ...]]) -> Fault:
     name, check, needs = row
     # No diagnosis names the place of what no engine ran.
     return Fault(name=name, kind="conversion", caught_by=check, at=("",), needs=needs)
+
+
+def _fits(fault: Fault, case: Case) -> bool:
+    return fault.fits({**case.config, "stored": case.stored})
 
 
 def _convert(
@@ -103,7 +110,7 @@ def _convert(
     golden = judge.golden(cases, progress)
     environment = turbomind.prepare(wheel, known, judge.environment, progress)
     progress(f"converting {', '.join(case.name for case in cases)}")
-    folders = {one.checkpoint.case.name: one.checkpoint.path for one in golden}
+    folders = {one.checkpoint.case.name: one.checkpoint.given for one in golden}
     made = turbomind.convert(environment.python, folders, known, out)
     ran = [
         Ran(case=case, golden=one, conversion=made[case.name])
@@ -126,10 +133,11 @@ def _task(one: Ran, known: Release, faults: Sequence[Fault]) -> dict[str, Any]:
     return {
         "kind": "converted",
         "checkpoint": str(one.golden.checkpoint.path),
+        "given": str(one.golden.checkpoint.given),
         "converted": str(one.conversion.folder),
         "layout": dict(known.layout),
         "prompt": small.prompts()["long"],
-        "faults": [fault.name for fault in faults if fault.fits(one.case.config)],
+        "faults": [fault.name for fault in faults if _fits(fault, one.case)],
         "target": str(_target(one)),
     }
 
@@ -174,16 +182,20 @@ def _facts(one: Ran, version: str) -> tuple[CheckResult, ...]:
 
 def _asked(one: Ran) -> CheckResult:
     """Who asks for TurboMind gets TurboMind, or is told why nothing was started."""
-    path = str(one.golden.checkpoint.path)
-    got = one.conversion.facts.get("asked", "").replace(path, one.case.name)
+    got = _named(one, one.conversion.facts.get("asked", ""))
     if not got:
         return _result(one, "conversion.asked", "not-shown", "the release's own choice did not run")
     kept = got.startswith("TurbomindEngineConfig") or got.startswith(STOPPED)
     return _result(one, "conversion.asked", "pass" if kept else "fail", f"started: {got}")
 
 
+def _named(one: Ran, text: str) -> str:
+    """What was said, with the model's name for the folder of its checkpoint."""
+    return text.replace(str(one.golden.checkpoint.given), one.case.name)
+
+
 def _done(one: Ran) -> CheckResult:
-    error = one.conversion.error
+    error = _named(one, one.conversion.error)
     if error.startswith(REFUSES):
         return _result(one, "conversion.done", "not-shown", f"refused: {error}")
     note = error or f"given to the engine as {', '.join(one.conversion.facts['dtypes'])}"
@@ -197,13 +209,18 @@ def _config(one: Ran, version: str) -> CheckResult:
         return _result(one, check, "not-shown", "the conversion did not come to its end")
     known = engineconfig.fields(version)
     if not known:
-        return _result(
-            one, check, "not-shown", f"nobody read which fields lmdeploy {version} reads"
-        )
+        return _result(one, check, "not-shown", _unread_fields(version))
     config = json.loads((one.conversion.folder / "engine.json").read_text())
     wrong, unread = engineconfig.wrong(config, version), engineconfig.unread(config, version)
     note = "; ".join(wrong) or f"{len(known)} fields; not read: {', '.join(unread) or 'none'}"
     return _result(one, check, "fail" if wrong else "pass", note)
+
+
+def _unread_fields(version: str) -> str:
+    release = turbomind.release(version)
+    if release is not None and release.builders:
+        return "its C++ has structures; a field that they lack ends the conversion, types were not read"
+    return f"nobody read which fields lmdeploy {version} reads"
 
 
 def _names(one: Ran) -> CheckResult:

@@ -47,6 +47,7 @@ FEATURES: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "groups": lambda config: config["n_group"] > config["topk_group"],
     "routed-scaling": lambda config: config["routed_scaling_factor"] != 1.0,
     "indexer": lambda config: "index_topk" in config,
+    "fp8-blocks": lambda config: config.get("stored") == "fp8-blocks",
 }
 
 

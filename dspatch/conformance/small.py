@@ -22,13 +22,15 @@ SEED = 0
 class Case:
     """One small model: `deepseek-v3`, or in another form `deepseek-v3/plain-rope`.
 
-    One of the user's own lies in the folder `source`, whose files have the hashes `sources`.
+    One of the user's own lies in the folder `source`, whose files have the hashes `sources`. `stored`
+    names how its weights are quantised, where they are.
     """
 
     name: str
     variant: str
     config: Mapping[str, Any]
     written_by: str = "published"
+    stored: str = ""
     seed: int = SEED
     source: Path | None = None
     sources: tuple[str, ...] = ()
@@ -66,8 +68,13 @@ def case(name: str) -> Case:
     changed = {**config, **chosen.get("changes", {})}
     if changed["rope_scaling"] == "none":
         changed["rope_scaling"] = None
-    writer = chosen.get("written-by", "published")
-    return Case(name=name, variant=variant.name, config=changed, written_by=writer)
+    return Case(
+        name=name,
+        variant=variant.name,
+        config=changed,
+        written_by=chosen.get("written-by", "published"),
+        stored=chosen.get("stored", ""),
+    )
 
 
 def standing_for(names: Iterable[str]) -> list[str]:

@@ -25,9 +25,19 @@ class Release:
     """What a release's conversion is run with, and what its engine does with the result."""
 
     requirements: tuple[str, ...]
+    builders: bool
     latent: bool
     masks_first: bool
     vocab_first: bool
+
+    @property
+    def engine(self) -> Mapping[str, bool]:
+        """What the worker of the conversion is told of the engine."""
+        return {
+            "builders": self.builders,
+            "latent": self.latent,
+            "vocab_first": self.vocab_first,
+        }
 
     @property
     def layout(self) -> Mapping[str, Any]:
@@ -50,15 +60,16 @@ class Conversion:
 
 
 def release(version: str) -> Release | None:
-    """How a version converts, from conversion.toml; `None` where it does not in this way."""
+    """How a version converts, from conversion.toml; `None` before the first and after the last that was read."""
     data = tomlfile.load(Path(__file__).with_name("conversion.toml"), EngineError).data
     own = Version(version)
     fitting = [one for one in data["since"] if Version(one["release"]) <= own]
-    if not fitting or own >= Version(data["until"]):
+    if not fitting or Version(own.base_version) > Version(data["last"]):
         return None
     last = fitting[-1]
     return Release(
         requirements=tuple(last["requirements"]),
+        builders=last["builders"],
         latent=last["latent"],
         masks_first=last["masks-first"],
         vocab_first=last["vocab-first"],
@@ -84,7 +95,7 @@ def convert(
     worker.run(
         python,
         WORKERS / "turbomind_worker",
-        {"trials": asked, "latent": known.latent, "vocab_first": known.vocab_first},
+        {"trials": asked, **known.engine},
         out,
         env=variables(),
         log=out / "convert.log",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dspatch.conformance import conversion, small
+from dspatch.conformance import checkpoint, conversion, small
 from dspatch.conformance.checkpoint import Checkpoint
 from dspatch.conformance.conversion import Ran
 from dspatch.conformance.oracle import Golden
@@ -40,19 +40,26 @@ def ran(**facts: Any) -> Ran:
 
 
 @pytest.mark.parametrize(
-    ("version", "latent"),
-    [("0.6.4", False), ("0.12.1", False), ("0.12.2", True), ("0.13.0+dspatch.1a2b", True)],
+    ("version", "latent", "builders"),
+    [
+        ("0.6.4", False, False),
+        ("0.12.1", False, False),
+        ("0.12.2", True, False),
+        ("0.13.0+dspatch.1a2b", True, False),
+        ("0.14.0", True, True),
+        ("0.18.0+dspatch.1a2b", True, True),
+    ],
 )
 def test_a_release_is_converted_as_the_newest_known_one_before_it(
-    version: str, latent: bool
+    version: str, latent: bool, builders: bool
 ) -> None:
     known = turbomind.release(version)
     assert known is not None
-    assert known.latent is latent
+    assert (known.latent, known.builders) == (latent, builders)
 
 
-@pytest.mark.parametrize("version", ["0.6.3", "0.14.0", "0.18.0"])
-def test_other_releases_convert_in_another_way(version: str) -> None:
+@pytest.mark.parametrize("version", ["0.6.3", "0.18.1"])
+def test_of_other_releases_nobody_read_how_they_convert(version: str) -> None:
     assert turbomind.release(version) is None
     assert not proving.converts("lmdeploy", version)
 
@@ -69,8 +76,32 @@ def test_models_are_tried_in_the_forms_that_a_conversion_can_miss() -> None:
         "deepseek-v2-lite/saved",
         "deepseek-v2-lite/two-dense",
         "deepseek-v2-lite/no-mscale",
+        "deepseek-v2-lite/fp8-blocks",
+        "deepseek-v2-lite/awq",
     ]
     assert small.converted(["deepseek-v3/one-group"]) == ["deepseek-v3/one-group"]
+
+
+def test_the_engine_is_given_the_quantised_files_and_the_oracle_what_they_stand_for() -> None:
+    plain, stored = (
+        checkpoint.of(small.case(name), written_with="an oracle")
+        for name in ("deepseek-v2-lite/awq", "deepseek-v2-lite/fp8-blocks")
+    )
+    assert stored.given == stored.path / "stored"
+    assert stored.task()["stored"] == "fp8-blocks"
+    assert plain.key != stored.key
+    other = checkpoint.of(small.case("deepseek-v2-lite"), written_with="an oracle")
+    assert other.given == other.path
+
+
+@pytest.mark.parametrize(
+    ("model", "fits"), [("deepseek-v2-lite/fp8-blocks", True), ("deepseek-v2-lite/awq", False)]
+)
+def test_faults_of_blocks_are_planted_where_there_are_blocks(model: str, fits: bool) -> None:
+    rows = [row for row in conversion.FAULTS if "block" in row[0]]
+    assert len(rows) == 3
+    for row in rows:
+        assert conversion._fits(conversion._fault(row), small.case(model)) is fits
 
 
 def config(**changes: Any) -> dict[str, Any]:

@@ -17,6 +17,10 @@ CONFIGS = Path(__file__).parents[1] / "data" / "configs"
 GOLDENS = sorted((paths.data("patches") / "lmdeploy" / "turbomind-asked-for" / "golden").iterdir())
 
 
+FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"}
+
+
 def loaded(name: str, module: str, **known: Any) -> ModuleType:
     """A template without traits, as a module."""
     made = ModuleType(module)
@@ -38,6 +42,12 @@ def unable(name: str, **changes: Any) -> str | None:
 @pytest.mark.parametrize("name", ["deepseek-v2-lite", "deepseek-v2", "deepseek-v2.5"])
 def test_the_published_models_of_the_second_generation_are_taken(name: str) -> None:
     assert unable(name) is None
+
+
+@pytest.mark.parametrize("form", [FP8, AWQ, {}])
+def test_fp8_in_blocks_and_awq_in_groups_are_taken(form: dict[str, Any]) -> None:
+    assert unable("deepseek-v2", quantization_config=form) is None
+    assert unable("deepseek-v2", quantization_config=SimpleNamespace(to_dict=lambda: form)) is None
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "deepseek-r1", "deepseek-v3.1"])
@@ -62,7 +72,19 @@ def test_other_models_are_none_of_its_business() -> None:
         ("deepseek-v2-lite", {"topk_method": "noaux_tc"}, "the router noaux_tc is not"),
         ("deepseek-v2-lite", {"scoring_func": "sigmoid"}, "scores experts by sigmoid"),
         ("deepseek-v2-lite", {"rope_scaling": {"type": "linear"}}, "RoPE of the kind linear"),
-        ("deepseek-v2-lite", {"quantization_config": {"quant_method": "fp8"}}, "floating-point"),
+        ("deepseek-v2-lite", {"quantization_config": {"quant_method": "fp8"}}, "blocks of None"),
+        (
+            "deepseek-v2-lite",
+            {"quantization_config": FP8 | {"weight_block_size": [64, 64]}},
+            "[64, 64]",
+        ),
+        (
+            "deepseek-v2-lite",
+            {"quantization_config": {"quant_method": "gptq"}},
+            "quantised by gptq",
+        ),
+        ("deepseek-v2-lite", {"quantization_config": AWQ | {"group_size": 64}}, "in groups of 64"),
+        ("deepseek-v2-lite", {"quantization_config": AWQ | {"version": "gemv"}}, "(gemv)"),
         ("deepseek-v2-lite", {"attention_bias": True}, "has biases"),
         ("deepseek-v2-lite", {"tie_word_embeddings": True}, "are tied"),
         ("deepseek-v2-lite", {"moe_layer_freq": 2}, "not every later layer has experts"),

@@ -17,10 +17,10 @@ from typing import Any
 
 
 def make(task: Mapping[str, Any], target: Path) -> None:
-    """Write the checkpoint of `config`, `seed` and `form` into the folder `target`."""
+    """Write the checkpoint of `config`, `seed` and `form`, as it is `stored`, into the folder `target`."""
     from .checkpoint import make as write
 
-    write(task["config"], task["seed"], task["form"], target)
+    write(task["config"], task["seed"], task["form"], target, task.get("stored", ""))
 
 
 def remake(task: Mapping[str, Any], target: Path) -> None:
@@ -70,11 +70,11 @@ def measure(task: Mapping[str, Any], target: Path) -> None:
 
 
 def converted(task: Mapping[str, Any], target: Path) -> None:
-    """Write the measures of the folder `converted`, in its `layout`, against `checkpoint` as JSON."""
+    """Write the measures of `converted`, in its `layout`, against `checkpoint`, stored as `given`, as JSON."""
     from .converted import measure as compute
 
-    checkpoint, folder = Path(task["checkpoint"]), Path(task["converted"])
-    found = compute(checkpoint, folder, task["layout"], task["prompt"], task["faults"])
+    checkpoint, given, folder = (Path(task[key]) for key in ("checkpoint", "given", "converted"))
+    found = compute(checkpoint, given, folder, task["layout"], task["prompt"], task["faults"])
     target.write_text(json.dumps(found, indent=1) + "\n")
 
 

@@ -13,9 +13,11 @@ import numpy as np
 
 from .weights import tensors
 
+STORED = "stored"  # the folder of a quantised checkpoint's own files, in that of the weights it stands for
 
-def make(config: dict[str, Any], seed: int, form: str, target: Path) -> None:
-    """Write the checkpoint into the new folder `target`.
+
+def make(config: dict[str, Any], seed: int, form: str, target: Path, stored: str = "") -> None:
+    """Write the checkpoint into the new folder `target`; `stored` names how it is quantised, if it is.
 
     `form` says who wrote config.json: `published` keeps DeepSeek's own keys, `transformers` lets
     the transformers config class write it (which drops `topk_method` and `scoring_func` of V3).
@@ -23,8 +25,11 @@ def make(config: dict[str, Any], seed: int, form: str, target: Path) -> None:
     from safetensors.numpy import save_file
 
     target.mkdir(parents=True)
-    save_file(tensors(config, seed), target / "model.safetensors", metadata={"format": "pt"})
+    weights = tensors(config, seed)
     written = config if form == "published" else rewritten(config)
+    if stored:
+        weights = _quantised(weights, written, stored, target / STORED)
+    save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
     _write(target / "config.json", written)
     # What the second oracle reads: the same facts under one spelling, whoever wrote config.json.
     _write(target / "oracle.json", config)
@@ -47,6 +52,23 @@ def remake(recipe: Mapping[str, Any], target: Path) -> None:
         )
     for name, text in recipe["files"].items():
         (target / name).write_text(text, encoding="utf-8")
+
+
+def _quantised(
+    weights: dict[str, Any], config: dict[str, Any], form: str, target: Path
+) -> dict[str, Any]:
+    """Write the quantised files into the new folder `target`; returns the weights that they stand for."""
+    import torch
+    from safetensors.torch import save_file
+
+    from .quantised import SAID, quantised
+
+    own = {name: torch.from_numpy(value) for name, value in weights.items()}
+    stored, meant = quantised(own, form)
+    target.mkdir()
+    save_file(stored, target / "model.safetensors", metadata={"format": "pt"})
+    _write(target / "config.json", {**config, "quantization_config": SAID[form]})
+    return {name: value.numpy() for name, value in meant.items()}
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:

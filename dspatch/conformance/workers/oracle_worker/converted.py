@@ -40,6 +40,7 @@ def engine(layout: Mapping[str, Any], config: Mapping[str, Any], tensors: Any) -
 
 def measure(
     checkpoint: Path,
+    given: Path,
     converted: Path,
     layout: Mapping[str, Any],
     prompt: list[int],
@@ -47,7 +48,8 @@ def measure(
 ) -> dict[str, dict[str, float]]:
     """By fault, with `""` for none: the worst layer's relative difference of each operation.
 
-    `converted` is a folder with `engine.json`, the configuration as the engine reads it, and
+    `given` is the folder that was converted, of a checkpoint that stands for the weights in `checkpoint`;
+    `converted` is one with `engine.json`, the configuration as the engine reads it, and
     `engine.safetensors`. Each layer is given transformers' own input, so that an error stands where
     it arises. `attention` and `moe` (layers with experts; `dense` the others) are held against
     transformers in float64, `logits` too, over the whole model; `exact` is the worst difference from
@@ -64,7 +66,7 @@ def measure(
         config = json.loads((converted / "engine.json").read_text())
         tensors = load_file(converted / "engine.safetensors")
         if fault:
-            spoiled.FAULTS[fault](config, tensors)
+            spoiled.plant(fault, config, tensors, given)
         model = engine(layout, config, tensors)
         worst = _worst(model, seen, second)
         found[fault] = {**worst, "logits": metrics.relative(model(prompt), logits)}

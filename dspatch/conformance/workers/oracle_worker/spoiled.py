@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+
+from .quantised import BLOCK, spread
 
 Tensors = dict[str, Tensor]
 Fault = Callable[[dict[str, Any], Tensors], None]
@@ -76,3 +79,48 @@ FAULTS: dict[str, Fault] = {
     "routes-unscaled": _unscaled_routes,
     "rope-length": _gain,
 }
+
+
+def _transposed(scale: Tensor) -> Tensor:
+    """The blocks' scales, read in the other order."""
+    return scale.T.reshape(scale.shape)
+
+
+def _inverted(scale: Tensor) -> Tensor:
+    return 1 / scale
+
+
+def _cut(scale: Tensor) -> Tensor:
+    """The last row of blocks lost: of 576 rows the 64 that are rotated."""
+    kept = scale.clone()
+    kept[-1] = 0
+    return kept
+
+
+# What each makes of the scales that a weight in FP8 was to be multiplied by.
+SCALES: dict[str, Callable[[Tensor], Tensor]] = {
+    "block-scales-transposed": _transposed,
+    "block-scales-inverted": _inverted,
+    "last-block-dropped": _cut,
+}
+
+
+def plant(fault: str, config: dict[str, Any], tensors: Tensors, given: Path) -> None:
+    """Spoil what was converted of the checkpoint in `given`."""
+    if fault in SCALES:
+        _rescaled(tensors, given, SCALES[fault])
+    else:
+        FAULTS[fault](config, tensors)
+
+
+def _rescaled(tensors: Tensors, given: Path, wrong: Callable[[Tensor], Tensor]) -> None:
+    """The first layer's key and value projection, as wrong scales would have made it."""
+    from safetensors import safe_open
+
+    with safe_open(given / "model.safetensors", "pt") as stored:
+        scale = stored.get_tensor("model.layers.0.self_attn.kv_a_proj_with_mqa.weight_scale_inv")
+    name = "layers.0.attention.kv_a_proj.weight"
+    value = tensors[name]
+    block = (BLOCK, BLOCK)
+    right, other = (spread(each, value.T.shape, block).T for each in (scale, wrong(scale)))
+    tensors[name] = (value / right * other).contiguous()

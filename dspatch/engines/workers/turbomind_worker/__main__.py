@@ -1,4 +1,4 @@
-"""Usage: python -m turbomind_worker REQUEST.json: convert the checkpoints of its `trials`.
+"""Usage: python -m turbomind_worker REQUEST.json: convert the checkpoints of its `trials`, by `builders` or not.
 
 Each trial has a `checkpoint` and a folder `out`, which gets `result.json` and, where the conversion came
 to its end, `engine.json` (the configuration) and `engine.safetensors`.
@@ -14,17 +14,21 @@ from typing import Any
 
 import torch
 
-from . import stubs
+from . import convert, stubs
+
+# What a release that refuses a model says before it is asked to convert it.
+REFUSED = "nothing: TurboMind"
 
 
 def main(request: Path) -> None:
     """Convert every checkpoint; one that fails says why."""
     asked = json.loads(request.read_text())
     torch.set_num_threads(2)
-    engine = {key: asked[key] for key in ("latent", "vocab_first")}
-    facts: dict[str, Any] = {"stubbed": stubs.STUBBED, "torch": torch.__version__}
+    engine = {key: asked[key] for key in ("builders", "latent", "vocab_first")}
+    stubbed = stubs.BUILDERS if asked["builders"] else stubs.STUBBED
+    facts: dict[str, Any] = {"stubbed": stubbed, "torch": torch.__version__}
     try:
-        stubs.install()
+        stubs.install(builders=asked["builders"])
     except ModuleNotFoundError as error:
         facts["error"] = f"ModuleNotFoundError: {error}"
     for trial in asked["trials"]:
@@ -37,12 +41,10 @@ def main(request: Path) -> None:
 def _one(trial: dict[str, Any], out: Path, engine: dict[str, bool]) -> dict[str, Any]:
     from safetensors.torch import save_file
 
-    from .convert import asked_for, run
-
     checkpoint, asked = Path(trial["checkpoint"]), ""
     try:
-        asked = asked_for(checkpoint)
-        config, found = run(checkpoint, **engine)
+        asked = convert.asked_for(checkpoint)
+        config, found = _converted(checkpoint, asked, engine)
     except Exception as error:  # whatever the release's own code raises
         traceback.print_exc()
         return {"error": _told(error), "asked": asked}
@@ -50,6 +52,18 @@ def _one(trial: dict[str, Any], out: Path, engine: dict[str, bool]) -> dict[str,
     save_file(tensors, out / "engine.safetensors")
     (out / "engine.json").write_text(json.dumps(config, indent=1) + "\n")
     return {**found, "asked": asked}
+
+
+def _converted(
+    checkpoint: Path, asked: str, engine: dict[str, bool]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    if not engine["builders"]:
+        return convert.run(checkpoint, latent=engine["latent"], vocab_first=engine["vocab_first"])
+    from . import builders
+
+    if asked.startswith(REFUSED):
+        raise NotImplementedError(asked.removeprefix("nothing: "))
+    return builders.run(checkpoint)
 
 
 def _told(error: Exception) -> str:

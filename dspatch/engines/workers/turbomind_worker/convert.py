@@ -11,6 +11,7 @@ import torch
 
 from . import stubs
 from .allocated import names
+from .told import compared
 
 WHOLE = "score_correction_bias"  # what the engine keeps in float32
 
@@ -49,20 +50,26 @@ class Allocated(dict[str, list[Sink]]):
         return super().__len__() or 1
 
 
-class Watched(dict[str, torch.Tensor]):
+class Watched:
     """The tensors of a layer of the checkpoint, which remember that they were asked for."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        super().__init__(tensors)
+        # Not copied: a patched reader multiplies a weight by its scales where it is asked for it.
+        self._own = tensors
         self.asked: set[str] = set()
 
+    def keys(self) -> Any:
+        """The names."""
+        return self._own.keys()
+
     def get(self, key: str, default: Any = None) -> Any:
+        """One tensor, or what stands for none."""
         self.asked.add(key)
-        return super().get(key, default)
+        return self._own.get(key, default)
 
     def __getitem__(self, key: str) -> torch.Tensor:
         self.asked.add(key)
-        return super().__getitem__(key)
+        return self._own[key]
 
 
 def run(
@@ -125,18 +132,9 @@ def _keep(output: Any, written: Written) -> None:
 
 
 def _told(wanted: Mapping[str, tuple[int, ...]], written: Written) -> dict[str, Any]:
-    got = written.tensors
-    wrong = [
-        f"{name}: {list(got[name].shape)} where the engine has {list(shape)}"
-        for name, shape in wanted.items()
-        if name in got and tuple(got[name].shape) != shape
-    ]
     return {
-        "tensors": got,
+        **compared(wanted, written.tensors),
         "dtypes": sorted(set(written.dtypes.values())),
         "unread": written.unread,
         "rounded": written.rounded,
-        "missing": sorted(wanted.keys() - got.keys()),
-        "extra": sorted(got.keys() - wanted.keys()),
-        "shapes": wrong,
     }

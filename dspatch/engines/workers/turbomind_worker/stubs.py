@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import sys
@@ -14,6 +15,9 @@ import transformers
 
 # Packages whose `__init__` starts servers' and engines' imports; their modules are the wheel's own.
 PACKAGES = ("lmdeploy", "lmdeploy.turbomind")
+MODELS = (
+    "lmdeploy.turbomind.models"  # the package of builders' models, each of which is imported alone
+)
 STUBBED = (
     "Tensor.cuda: tensors stay where they are",
     "cuda.is_bf16_supported, get_device_capability, get_device_properties: a card of capability 9.0",
@@ -23,12 +27,19 @@ STUBBED = (
     "lmdeploy and lmdeploy.turbomind: packages without their __init__, which load the engine",
     "_turbomind: the names of two types of tensors and of a map, which is all that conversion asks it for",
 )
+BUILDERS = (
+    *STUBBED[:-1],
+    "cuda.is_available: yes, cuda.device: nothing to enter",
+    "lmdeploy.turbomind.models: a package without its __init__, which imports vision models",
+    "_turbomind: structures by their fields, modules by their children and parameters, one plan for all weights",
+    "16-bit types: float64 stands for them, so that only errors of arithmetic show",
+)
 
 FLOAT32, FLOAT16 = "TYPE_FP32", "TYPE_FP16"
 
 
-def install() -> None:
-    """Put the stubs in place."""
+def install(*, builders: bool) -> None:
+    """Put the stubs in place, of a release that converts by builders or of one before them."""
     torch.Tensor.cuda = lambda self, *args, **kwargs: self
     torch.cuda.is_bf16_supported = lambda *args, **kwargs: True
     torch.cuda.get_device_capability = lambda *args, **kwargs: (9, 0)
@@ -39,16 +50,32 @@ def install() -> None:
     torch.version.cuda = "12.8"
     torch.cuda.empty_cache = lambda: None
     transformers.AutoTokenizer.from_pretrained = _words
+    engine = _engine(builders)
+    sys.modules["_turbomind"] = engine
+    folder = _folder()
+    for name in (*PACKAGES, MODELS) if builders else PACKAGES:
+        package: Any = ModuleType(name)
+        package.__file__ = str(folder / "__init__.py")
+        package.__path__ = [str(folder.joinpath(*name.split(".")[1:]))]
+        package._tm, package.is_available = engine, lambda: True
+        sys.modules[name] = package
+        parent, _, own = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], own, package)
+
+
+def _engine(builders: bool) -> Any:
+    if builders:
+        from .compiled import compiled
+
+        torch.cuda.is_available = lambda: True
+        nowhere: Any = contextlib.nullcontext
+        torch.cuda.device = nowhere
+        return compiled()
     engine: Any = ModuleType("_turbomind")
     engine.DataType = SimpleNamespace(TYPE_FP32=FLOAT32, TYPE_FP16=FLOAT16)
     engine.TensorMap = dict
-    sys.modules["_turbomind"] = engine
-    folder = _folder()
-    for name in PACKAGES:
-        package = ModuleType(name)
-        package.__file__ = str(folder / "__init__.py")
-        package.__path__ = [str(folder.joinpath(*name.split(".")[1:]))]
-        sys.modules[name] = package
+    return engine
 
 
 def _words(path: str, **given: Any) -> range:

@@ -1,4 +1,4 @@
-"""TurboMind's compiled part and CUDA, as much of them as a conversion asks for; each stub is named here.
+"""TurboMind's compiled part, as much of it as the builders of v0.14.0 and later ask for: structures and modules.
 
 Configurations take only the fields that the C++ has, and modules only its children and parameters (from
 `attention_weight.h`, `moe_weight.h`, `ffn_weight.h`, `decoder_layer_weight.h` and `model_weight.h`, v0.14.0
@@ -8,11 +8,9 @@ to v0.16.0; `shared` from the strings of v0.18.0's binary), so a wrong name fail
 from __future__ import annotations
 
 import copy
-import sys
 from enum import Enum
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -51,11 +49,25 @@ KINDS = (
     "INVALID BOOL UINT2 UINT4 UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FP16 FP32 FP64 BF16"
     " FP8_E4M3 FP8_E5M2 FP4_E2M1 GENERIC_FLOAT"
 )
-DataType = Enum("DataType", {f"TYPE_{kind}": kind for kind in KINDS.split()})  # type: ignore[misc]
+
+
+def _names(kind: str, names: Any) -> Any:
+    return Enum(kind, names)
+
+
+DataType = _names("DataType", {f"TYPE_{kind}": kind for kind in KINDS.split()})
+ActivationType = _names("ActivationType", "kSilu kSiluGptOss")
+# What a parameter takes; the types that are not here stand for float64.
+BITS = {"UINT4": 4, "FP8_E4M3": 8, "UINT8": 8}
 
 
 class Config:
     """A configuration of the C++: its own fields and no other."""
+
+    if TYPE_CHECKING:
+        kind: str
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, kind: str) -> None:
         object.__setattr__(self, "kind", kind)
@@ -65,8 +77,8 @@ class Config:
             object.__setattr__(self, "rope", Config("RopeConfig"))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in FIELDS[self.kind].split():  # type: ignore[attr-defined]
-            raise AttributeError(f"{self.kind} has no field {name}")  # type: ignore[attr-defined]
+        if name not in FIELDS[self.kind].split():
+            raise AttributeError(f"{self.kind} has no field {name}")
         object.__setattr__(self, name, value)
 
     def clone(self) -> Config:
@@ -78,29 +90,42 @@ class Slot:
 
     type = None
 
-    def __init__(self, module: Module, name: str, shape: list[int]) -> None:
-        self._module, self._name, self._shape = module, name, shape
+    def __init__(self, module: Module, name: str, shape: list[int], kind: Any) -> None:
+        self._module, self._name, self._shape, self._kind = module, name, shape, kind
 
     @property
     def byte_size(self) -> int:
-        return torch.Size(self._shape).numel() * 8
+        """Bytes; a weight that the engine has in 16 bits is given to it unrounded, in float64."""
+        return int(torch.Size(self._shape).numel() * BITS.get(self._kind.value, 64)) // 8
 
     def copy_from(self, tensor: torch.Tensor) -> None:
-        assert tensor.dtype == torch.float64, f"{self._name} came rounded to {tensor.dtype}"
+        """Keep the tensor under its name, and the type that the engine has it in."""
         self._module.tensors[self._name] = tensor.clone()
+        self._module.types[self._name] = str(self._kind.value)
+
+
+class Scales(Slot):
+    """Scales and zero points of a quantised weight, which keep their own type."""
+
+    @property
+    def byte_size(self) -> int:
+        bits = int(self._kind.value.removeprefix("BF").removeprefix("FP"))
+        return int(torch.Size(self._shape).numel()) * bits // 8
 
 
 class Module:
     """One module of the engine: its configuration, tensors and children, each under a known name."""
 
     def __init__(self, config: Config) -> None:
-        self.config, self.kind = config.clone(), config.kind  # type: ignore[attr-defined]
+        self.config, self.kind = config.clone(), config.kind
         self.tensors: dict[str, torch.Tensor] = {}
+        self.types: dict[str, str] = {}
         self.children: dict[str, Module] = {}
 
     def param(self, name: str) -> Any:
         assert name in PARAMETERS[self.kind].split(), f"{self.kind} has no parameter {name}"
-        return SimpleNamespace(alloc=lambda shape, kind: Slot(self, name, shape))
+        slot = Scales if name in ("scales", "zeros") else Slot
+        return SimpleNamespace(alloc=lambda shape, kind: slot(self, name, shape, kind))
 
     def add_child_raw(self, name: str, child: Module) -> None:
         known = CHILDREN.get(self.kind, "").split()
@@ -134,47 +159,54 @@ PLAN = SimpleNamespace(
     bridge=(1, 1, DataType.TYPE_INVALID, DataType.TYPE_INVALID),
     gate_up=lambda activation, width: 0,
 )
-GEMM = SimpleNamespace(get_weight_plan=lambda query: PLAN)
+
+
+class Gemm:
+    """The choice of kernels: any type of numbers, and one plan for all weights."""
+
+    def get_weight_plan(self, query: Any) -> Any:
+        """A plan that asks for no padding and no other blocks than the checkpoint's."""
+        return PLAN
+
+    def data_types(self, form: Any) -> list[Any]:
+        """The types of activations that a weight of this form is multiplied with."""
+        return [DataType.TYPE_BF16, DataType.TYPE_FP16]
+
+
+class Communicator:
+    """One GPU that is none, and the root of the model on it."""
+
+    def __init__(self) -> None:
+        self.own = Root()
+
+    def context(self, gpu: int) -> Device:
+        """The GPU's context."""
+        return Device()
+
+    def gemm(self, gpu: int) -> Gemm:
+        """The GPU's choice of kernels."""
+        return Gemm()
+
+    def root(self, gpu: int) -> Root:
+        """Where the model is hung."""
+        return self.own
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.endswith("_rank"):
+            raise AttributeError(name)
+        return lambda gpu: 0
 
 
 def compiled() -> ModuleType:
     """What stands for `_turbomind`."""
-    module = ModuleType("_turbomind")
+    module: Any = ModuleType("_turbomind")
     for kind in FIELDS:
         setattr(module, kind, lambda kind=kind: Config(kind))
-    module.DataType = DataType  # type: ignore[attr-defined]
-    module.ActivationType = Enum("ActivationType", "kSilu kSiluGptOss")  # type: ignore[attr-defined]
-    module.create_module = Module  # type: ignore[attr-defined]
-    module.WeightQuery = SimpleNamespace  # type: ignore[attr-defined]
+    module.DataType, module.Gemm, module.TensorMap = DataType, Gemm, dict
+    module.ActivationType = ActivationType
+    module.create_module = Module
+    module.WeightQuery = SimpleNamespace
     for name in ("DataFormat", "ResolveLinearWeightFormat"):
         setattr(module, name, lambda *args, **kwargs: SimpleNamespace())
-    return module
-
-
-class Registry:
-    """mmengine's, as far as models register themselves."""
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        self.models: dict[str, type] = {}
-
-    def register_module(self, name: str) -> Any:
-        return lambda model: self.models.setdefault(name, model)
-
-
-def install(tree: Path) -> None:
-    """Make `lmdeploy.turbomind` of a tree importable here: no GPU, no compiled part, no servers."""
-    torch.Tensor.cuda = lambda self, *args, **kwargs: self  # type: ignore[method-assign, assignment]
-    module = compiled()
-    sys.modules["_turbomind"] = module
-    for name in ("lmdeploy", "lmdeploy.turbomind", "lmdeploy.turbomind.models"):
-        package = ModuleType(name)
-        package.__path__ = [str(tree.joinpath(*name.split(".")))]
-        sys.modules[name] = package
-    sys.modules["lmdeploy.turbomind"]._tm = module  # type: ignore[attr-defined]
-    for name, known in (
-        ("lmdeploy.archs", {"get_model_arch": None, "search_nested_config": None}),
-        ("mmengine", {"Registry": Registry}),
-    ):
-        stub = ModuleType(name)
-        stub.__dict__.update(known)
-        sys.modules[name] = stub
+    found: ModuleType = module
+    return found
