@@ -24,5 +24,6 @@ def test_a_released_conversion_is_proven_and_every_planted_fault_caught(tmp_path
         wheel=wheel, version="0.13.0", out=tmp_path, variants=[MODEL], progress=silent
     )
     assert done.ok, done.clean.failures()
-    assert {one.fault.name for one in done.planted} == {name for name, _, _ in conversion.FAULTS}
+    expected = {name for name, _, needs in conversion.FAULTS if "fp8-blocks" not in needs}
+    assert {one.fault.name for one in done.planted} == expected
     assert {one.outcome for one in done.planted} == {"caught"}

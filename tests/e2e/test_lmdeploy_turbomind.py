@@ -1,110 +1,111 @@
-"""DeepSeek-V2 on TurboMind from v0.14.0: each pin's patched conversion against transformers, without a GPU."""
+"""DeepSeek on TurboMind, patched: the wheels of two generations convert it, quantised or not, without a GPU."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dspatch import checkout, pins, process, treefiles, variants
-from dspatch.apply import apply_series
-from dspatch.conformance import oracle, small
-from dspatch.errors import ProcessError
-from dspatch.series import layered
-from dspatch.stages.request import served
+from dspatch import index
+from dspatch.carry.remote import releases
+from dspatch.conformance import conversion
+from dspatch.conformance.report import Report
+from dspatch.console import Console
+from dspatch.engines import silent
+from dspatch.stages import apply, build
+from dspatch.stages.request import Request
 
 pytestmark = pytest.mark.e2e
 
-WORKER = Path(__file__).parent / "turbomind" / "convert.py"
-# The engine has one router in groups: 160 experts in 8 groups.
-GROUPS = {"n_routed_experts": 160, "num_experts_per_tok": 6, "n_group": 8, "topk_group": 3}
-SIZES: dict[str, dict[str, int]] = {
-    "deepseek-v2-lite": {},
-    "deepseek-v2": {**GROUPS, "moe_intermediate_size": 32},
-}
-DIRECT = ["kv_a_layernorm", "kv_a_proj", "q_proj", "wo"]
-LOW_RANK = ["kv_a_layernorm", "kv_a_proj", "q_a_layernorm", "q_a_proj", "q_b_proj", "wo"]
+PLAIN, FP8, AWQ = (f"deepseek-v2-lite{form}" for form in ("", "/fp8-blocks", "/awq"))
+ONE_GROUP = "deepseek-v3/one-group-fp8"
+NUMBERS = tuple(conversion.MEASURED)
+BLOCKS = {name for name, _, needs in conversion.FAULTS if "fp8-blocks" in needs}
 
 
-@pytest.fixture(scope="module")
-def trees(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The patched Python of a pin's TurboMind, by revision."""
-
-    @cache
-    def patched(rev: str) -> Path:
-        pristine = checkout.checkout(pins.load("lmdeploy", rev))
-        done = apply_series(layered("lmdeploy"), pristine, target="cuda", variants=served(()))
-        folder = tmp_path_factory.mktemp(rev)
-        files = treefiles.of_tree(pristine.repo, done.tree, ["lmdeploy/turbomind"])
-        for path in files.paths():
-            target = folder / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(files.read(path) or b"")
-        return folder
-
-    return patched
+def patched(rev: str) -> Path:
+    """The patched wheel of a pin."""
+    applied = apply.run(Request(engine="lmdeploy", rev=rev, target="cuda"), Console(as_json=True))
+    return build.run(applied.job, Console(as_json=True)).path
 
 
-def converted(tree: Path, name: str, folder: Path, **changes: Any) -> dict[str, Any]:
-    config = {**small.shrunk(variants.variant(name)), "num_hidden_layers": 2, **SIZES[name]}
-    given = folder / "small.json"
-    given.write_text(json.dumps({**config, **changes}))
-    python = oracle.ensure().python
-    done = process.run(
-        [python, str(WORKER), str(tree), str(given)], env={"PYTHONPATH": str(oracle.WORKERS)}
+def stock(rev: str) -> Path:
+    """The wheel of a release as it was published."""
+    release = releases.published("lmdeploy").release(rev)
+    assert release is not None
+    assert release.wheel is not None
+    return index.download_listed("lmdeploy", release.wheel)
+
+
+def said(report: Report, model: str, check: str) -> tuple[str, str]:
+    """Status and note of the one result of a check on a model."""
+    return next(
+        (r.status, r.note) for r in report.results if (r.variant, r.check) == (model, check)
     )
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
-def judge(found: dict[str, Any], exempt: tuple[str, ...] = ()) -> None:
-    """Everything was read, and is what both oracles have; transformers reckons RoPE in float32."""
-    # The embedding is read without being taken out, by upstream's own code.
-    assert found["unread"] == ["model.embed_tokens.weight"]
-    assert found["feed_forward"] < 1e-13
-    assert max(found["attention"], found["logits"]) < 1e-12
-    assert found["transformers"] < 2e-6
-    missed = {name for name, off in found["faults"].items() if off < 1e-4}
-    assert missed == set(exempt)
+def shown(report: Report, model: str) -> set[str]:
+    """The status of everything that was to be measured on a model."""
+    return {said(report, model, check)[0] for check in NUMBERS}
+
+
+def proven(rev: str, models: Sequence[str], folder: Path) -> Report:
+    """What the patched wheel of a pin makes of models, of which some may be refused."""
+    return conversion.run(
+        wheel=patched(rev), version=rev, out=folder, variants=models, progress=silent
+    )
+
+
+def test_turbomind_is_given_what_the_model_means_and_every_fault_shows(tmp_path: Path) -> None:
+    done = conversion.selftest(
+        wheel=patched("v0.18.0"), version="0.18.0", out=tmp_path, variants=[FP8], progress=silent
+    )
+    assert done.ok, done.clean.failures()
+    assert shown(done.clean, FP8) == {"pass"}
+    assert "FP8_E4M3" in said(done.clean, FP8, "conversion.done")[1]
+    assert {one.outcome for one in done.planted} == {"caught"}
+    assert {one.fault.name for one in done.planted} >= BLOCKS
 
 
 @pytest.mark.parametrize(
-    ("rev", "name", "projections", "shared"),
+    ("rev", "model", "given", "refused"),
     [
-        ("v0.18.0", "deepseek-v2-lite", DIRECT, "moe"),
-        ("v0.18.0", "deepseek-v2", LOW_RANK, "moe"),
+        (
+            "v0.14.0",
+            AWQ,
+            "UINT4",
+            {
+                "deepseek-v2": "compiled for 160 experts in 8 groups, not 16 in 4",
+                "deepseek-v3": "from 4 groups by noaux_tc",
+            },
+        ),
+        (
+            "v0.13.0",
+            ONE_GROUP,
+            "bfloat16, float32",
+            {AWQ: "its attention is quantised by awq", "deepseek-v3": "TurboMind"},
+        ),
     ],
 )
-def test_what_turbomind_is_given_computes_what_the_model_means(
-    trees: Callable[[str], Path],
+def test_other_releases_convert_what_they_can_and_say_what_they_cannot(
+    rev: str, model: str, given: str, refused: dict[str, str], tmp_path: Path
+) -> None:
+    report = proven(rev, [model, *refused], tmp_path)
+    assert report.ok, report.failures()
+    assert shown(report, model) == {"pass"}
+    assert given in said(report, model, "conversion.done")[1]
+    for other, reason in refused.items():
+        status, note = said(report, other, "conversion.done")
+        assert (status, reason in note) == ("not-shown", True), note
+
+
+def test_stock_turbomind_neither_has_the_model_nor_says_that_another_engine_starts(
     tmp_path: Path,
-    rev: str,
-    name: str,
-    projections: list[str],
-    shared: str,
 ) -> None:
-    found = converted(trees(rev), name, tmp_path)
-    judge(found)
-    assert (found["projections"], found["shared"]) == (projections, shared)
-
-
-def test_on_the_oldest_release_without_yarn_nothing_is_left_but_rounding(
-    trees: Callable[[str], Path], tmp_path: Path
-) -> None:
-    found = converted(trees("v0.14.0"), "deepseek-v2-lite", tmp_path, rope_scaling=None)
-    judge(found, exempt=("rope-length",))
-    assert max(found["attention"], found["feed_forward"], found["logits"]) < 1e-12
-    assert (found["projections"], found["shared"]) == (DIRECT, "layer")
-
-
-def test_what_the_engine_would_abort_on_is_refused_before_a_weight_is_read(
-    trees: Callable[[str], Path], tmp_path: Path
-) -> None:
-    with pytest.raises(ProcessError, match="compiled for 160 experts in 8 groups, not 16 in 4"):
-        converted(
-            trees("v0.18.0"), "deepseek-v2", tmp_path, n_routed_experts=16, n_group=4, topk_group=2
-        )
+    report = conversion.run(
+        wheel=stock("v0.18.0"), version="0.18.0", out=tmp_path, variants=[PLAIN], progress=silent
+    )
+    assert said(report, PLAIN, "conversion.asked") == ("fail", "started: PytorchEngineConfig")
+    assert said(report, PLAIN, "conversion.done")[0] == "fail"
+    assert shown(report, PLAIN) == {"not-shown"}
