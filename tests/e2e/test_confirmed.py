@@ -119,7 +119,7 @@ FILES = (
     "lmdeploy/turbomind/deploy/module.py", "lmdeploy/turbomind/deploy/parameter.py",
     "lmdeploy/turbomind/deploy/source_model/base.py",
     "lmdeploy/turbomind/deploy/source_model/deepseek2.py",
-    "lmdeploy/turbomind/deploy/source_model/llama.py",
+    "lmdeploy/turbomind/deploy/source_model/llama.py", "lmdeploy/turbomind/models/utils.py",
     "vllm/model_executor/layers/fused_moe/fused_moe.py",
 )  # fmt: skip
 

@@ -248,6 +248,21 @@ def yarn() -> str:
     return "; ".join(told)
 
 
+def stretched() -> str:
+    """The length that the engine is given for V2-Lite, whose YaRN stretches 4096 tokens to 163840."""
+    module = importlib.import_module("lmdeploy.turbomind.models.utils")
+    told = []
+    for kind in ("yarn", "default"):
+        scaling = {"type": kind, "factor": 40, "original_max_position_embeddings": 4096}
+        config = SimpleNamespace(
+            rope_scaling=scaling, rope_theta=10000, max_position_embeddings=163840
+        )
+        given = SimpleNamespace()
+        module.copy_rope_config(given, *module.parse_rope_param(config, 64))
+        told.append(given.max_position_embeddings)
+    return f"length given for YaRN: {told[0]}, without YaRN: {told[1]}"
+
+
 def dense() -> str:
     """The experts of each layer, of a config with three dense layers."""
     return f"experts by layer: {info(first_k_dense_replace=3)['expert_num']}"
@@ -332,6 +347,7 @@ PROOFS = {
     "lmdeploy-turbomind-one-dense-layer": dense,
     "lmdeploy-turbomind-v2-quantized": quantised,
     "lmdeploy-turbomind-yarn-generic": yarn,
+    "lmdeploy-turbomind-yarn-length": stretched,
     "lmdeploy-v2-double-softmax": router_v2,
     "lmdeploy-v2-masks-before-softmax": router_v2,
     "lmdeploy-v3-scale-missing": router_v3,
