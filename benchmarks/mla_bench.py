@@ -212,16 +212,16 @@ class Bench:
         steps = self._steps(heads, batch, tokens, q_len, count, fp8)
         ours = self._ours(steps, self.kernel)
         found = {OURS: Subject(calls=ours.calls, step=steps[0])}
+        for kernel in self.beside:
+            if kernel != ours.kernel:
+                beside = self._ours(steps, kernel)
+                found[f"ours, {kernel}"] = Subject(calls=beside.calls, step=steps[0])
         if fp8:
             others = self._steps(heads, batch, tokens, q_len, count, False)
             bf16 = self._ours(others, self.kernel)
             found[BF16] = Subject(calls=bf16.calls, step=others[0])
             name = f"{ours.kernel}, bf16 {bf16.kernel}"
             ours = Ours(kernel=name, calls=ours.calls, plan=ours.plan)
-        for kernel in self.beside:
-            if kernel != ours.kernel:
-                beside = self._ours(steps, kernel)
-                found[f"ours, {kernel}"] = Subject(calls=beside.calls, step=steps[0])
         calls = [self.peers.calls(self.mode, step, tokens) for step in steps]
         for name in calls[0]:
             found[name] = Subject(calls=[each[name] for each in calls], step=steps[0])
