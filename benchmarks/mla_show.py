@@ -12,9 +12,14 @@ from benchmarks.mla_bench import AGAIN, OURS
 HEADS = (
     "heads", "batch", "tokens", "kernel", "us", "GB/s", "TFLOP/s", "of limit", "A/A", "plan us",
 )  # fmt: skip
-# The colours of the plot: ours is one that nobody else has.
-_COLOURS = {"ours": "#d62728", "flashmla": "#1f77b4", "fa3": "#2ca02c", "flashinfer": "#9467bd"}
-_TRITONS = {"triton": "#8c564b", "sglang": "#e6ab02", "ours, portable": "#ff9896"}
+# How the plot calls and colours what a row calls so; ours has a colour that nobody else has.
+_LOOKS = {
+    "ours": ("ours", "#d62728"), "ours, portable": ("ours, the portable kernel", "#ff9896"),
+    "ours bf16": ("ours, bf16 cache", "#ff9896"), "flashmla": ("FlashMLA", "#1f77b4"),
+    "fa3": ("FlashAttention 3", "#2ca02c"), "flashinfer-0.7.4": ("FlashInfer 0.7.4", "#9467bd"),
+    "triton-0.25.1": ("vLLM 0.25.1, Triton", "#8c564b"),
+    "sglang-0.5.23": ("SGLang 0.5.23, Triton", "#e6ab02"),
+}  # fmt: skip
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -98,7 +103,8 @@ def _panel(panel: Any, rows: Sequence[tuple[dict[str, Any], dict[str, Any]]], he
         ]
         ours = name == OURS
         style = {"linewidth": 2.4 if ours else 1.2, "zorder": 3 if ours else 2}
-        panel.plot(shares, marker="o", markersize=4, label=name, color=_colour(name), **style)
+        label, colour = _LOOKS.get(name, (name, None))
+        panel.plot(shares, marker="o", markersize=4, label=label, color=colour, **style)
     labels = [f"{row['batch']}×{row['tokens'] // 1024}k" for row, _ in rows]
     panel.set_xticks(range(len(rows)), labels)
     kernels = ", ".join(dict.fromkeys(row["kernel"] for row, _ in rows))
@@ -106,8 +112,3 @@ def _panel(panel: Any, rows: Sequence[tuple[dict[str, Any], dict[str, Any]]], he
     panel.set_ylabel("% of the limit")
     panel.set_ylim(0, 100)
     panel.grid(alpha=0.3)
-
-
-def _colour(name: str) -> str | None:
-    known = {**_TRITONS, **_COLOURS}
-    return next((known[start] for start in known if name.startswith(start)), None)
