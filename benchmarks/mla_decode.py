@@ -73,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--mode", choices=["dense", "fp8", "sparse"], default="dense")
     run.add_argument("--kernel", choices=KERNELS, help="not the chosen")
     run.add_argument("--beside", choices=KERNELS, action="append", default=[], help="and this")
+    run.add_argument("--without", choices=mla_peers.OPTIONAL, action="append", default=[])
     run.add_argument("--check", action="store_true", help="hold each kernel to fp64, time none")
     show = commands.add_parser("show")
     show.add_argument("results", type=Path, nargs="+")
@@ -146,7 +147,7 @@ def _bench(options: argparse.Namespace) -> mla_bench.Bench:
     _needed()
     sys.path.insert(0, str(options.folder))
     kernels = importlib.import_module("mla_decode")
-    peers = mla_peers.Peers(options.folder)
+    peers = mla_peers.Peers(options.folder, options.without)
     return mla_bench.Bench(kernels, peers, options.mode, options.kernel, options.beside)
 
 

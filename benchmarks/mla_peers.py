@@ -49,10 +49,12 @@ class Peers:
     missing: those that cannot be loaded here, and why; a peer that is not there is told, not hidden.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, without: Sequence[str] = ()) -> None:
         self.missing: dict[str, str] = {}
         self._peers: list[Any] = []
         for make in (Vllm, mla_flashinfer.FlashInfer, mla_sglang.SGLang):
+            if make.__name__.lower() in without:
+                continue
             try:
                 self._peers.append(make(folder))
             except (ImportError, OSError, RuntimeError) as error:

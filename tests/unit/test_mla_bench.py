@@ -165,6 +165,7 @@ def test_peers_that_cannot_be_loaded_are_named(
     peers = mla_peers.Peers(tmp_path)
     assert set(peers.missing) == {"Vllm", "FlashInfer", "SGLang"}
     assert peers.calls("dense", None, 0) == {}
+    assert set(mla_peers.Peers(tmp_path, ["flashinfer", "sglang"]).missing) == {"Vllm"}
 
 
 def test_members_are_taken_from_a_wheel_that_is_its_hash(tmp_path: Path) -> None:
