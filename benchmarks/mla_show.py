@@ -12,10 +12,10 @@ from benchmarks.mla_bench import AGAIN, OURS
 HEADS = (
     "heads", "batch", "tokens", "kernel", "us", "GB/s", "TFLOP/s", "of limit", "A/A", "plan us",
 )  # fmt: skip
-# How the plot calls and colours what a row calls so; ours has a colour that nobody else has.
+# How tables and plot call, and the plot colours, what a row calls so; ours has a colour that nobody else has.
 _LOOKS = {
-    "ours": ("ours", "#d62728"), "ours, portable": ("ours, the portable kernel", "#ff9896"),
-    "ours bf16": ("ours, bf16 cache", "#ff9896"), "flashmla": ("FlashMLA", "#1f77b4"),
+    "ours": ("ours", "#d62728"), "ours, portable": ("our portable kernel", "#ff9896"),
+    "ours bf16": ("ours, bf16", "#ff9896"), "flashmla": ("FlashMLA", "#1f77b4"),
     "fa3": ("FlashAttention 3", "#2ca02c"), "flashinfer-0.7.4": ("FlashInfer 0.7.4", "#9467bd"),
     "triton-0.25.1": ("vLLM 0.25.1, Triton", "#8c564b"),
     "sglang-0.5.23": ("SGLang 0.5.23, Triton", "#e6ab02"),
@@ -52,7 +52,7 @@ def limit_us(row: dict[str, Any], machine: dict[str, Any]) -> float:
 
 
 def line(row: dict[str, Any], machine: dict[str, Any], names: Sequence[str]) -> str:
-    """A row as one line of a table; a peer without a time has a dash."""
+    """A row as one line of a table; a peer without a time has a dash, what is wrong stands last."""
     limit, ours = limit_us(row, machine), row["us"][OURS]
     spread = abs(row["us"][AGAIN] - ours) / ours
     times = [row["us"].get(name) for name in names]
@@ -60,18 +60,25 @@ def line(row: dict[str, Any], machine: dict[str, Any], names: Sequence[str]) -> 
     rates = f"{row['bytes'] / ours / 1e3:.0f} | {row['flops'] / ours / 1e6:.0f}"
     shape = f"{row['heads']} | {row['batch']} | {row['tokens']} | {row['kernel']}"
     shares = f"{100 * limit / ours:.0f} % | {100 * spread:.1f} % | {row['plan_us']:.1f}"
-    return f"| {shape} | {ours:.1f} | {rates} | {shares} | {' | '.join(cells)} | {_notes(row)} |"
+    notes = [_notes(row)] if _notes(row) else []
+    return "| " + " | ".join([shape, f"{ours:.1f}", rates, shares, *cells, *notes]) + " |"
 
 
 def _notes(row: dict[str, Any]) -> str:
     wrong = {name: said for name, said in row["wrong"].items() if said}
-    return f"{ {**wrong, **row['failed']} or '' }".strip("{}")
+    notes = {**wrong, **row["failed"]}
+    return str(notes).strip("{}") if notes else ""
+
+
+def _look(name: str) -> tuple[str, str | None]:
+    return _LOOKS.get(name, (name, None))
 
 
 def table(results: dict[str, Any]) -> str:
     """All rows of a run as a table."""
     names = peers(results["rows"])
-    heads = [*HEADS, *(f"{name} us (ours / it)" for name in names), ""]
+    noted = [""] if any(map(_notes, results["rows"])) else []
+    heads = [*HEADS, *(f"{_look(name)[0]} us (ours / it)" for name in names), *noted]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     return "\n".join([*lines, *(line(row, results, names) for row in results["rows"])])
 
@@ -90,8 +97,12 @@ def plot(all_results: Sequence[dict[str, Any]], path: Path) -> None:
     figure, panels = plt.subplots(len(heads), 1, figsize=(10, 3.4 * len(heads)), squeeze=False)
     for panel, count in zip(panels[:, 0], heads, strict=True):
         _panel(panel, [(row, machine) for row, machine in rows if row["heads"] == count], count)
-    panels[0, 0].legend(ncols=4, fontsize=8, loc="upper left")
-    figure.tight_layout()
+    named: dict[str, Any] = {}
+    for panel in panels[:, 0]:
+        lines, labels = panel.get_legend_handles_labels()
+        named.update(zip(labels, lines, strict=True))
+    figure.legend(named.values(), named.keys(), ncols=4, fontsize=9, loc="upper center")
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.6 / figure.get_figheight()))
     figure.savefig(path, metadata={"Date": None})
 
 
@@ -103,7 +114,7 @@ def _panel(panel: Any, rows: Sequence[tuple[dict[str, Any], dict[str, Any]]], he
         ]
         ours = name == OURS
         style = {"linewidth": 2.4 if ours else 1.2, "zorder": 3 if ours else 2}
-        label, colour = _LOOKS.get(name, (name, None))
+        label, colour = _look(name)
         panel.plot(shares, marker="o", markersize=4, label=label, color=colour, **style)
     labels = [f"{row['batch']}×{row['tokens'] // 1024}k" for row, _ in rows]
     panel.set_xticks(range(len(rows)), labels)

@@ -39,7 +39,7 @@ def said(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> str:
 
 def test_a_row_says_the_share_of_the_limit_and_of_each_peer() -> None:
     assert mla_show.table(results(row())).splitlines()[2] == (
-        "| 16 | 1 | 1024 | portable | 2.0 | 2000 | 4 | 50 % | 5.0 % | 2.0 | 4.0 (0.50) |  |"
+        "| 16 | 1 | 1024 | portable | 2.0 | 2000 | 4 | 50 % | 5.0 % | 2.0 | 4.0 (0.50) |"
     )
 
 
@@ -48,9 +48,12 @@ def test_a_peer_that_refused_the_first_shape_keeps_its_column() -> None:
     us = {"ours": 2.0, "ours again": 2.0}
     first = row(us={**us, "fa3": 8.0}, failed={"flashmla": "ValueError: no"})
     lines = mla_show.table(results(first, row())).splitlines()
-    assert lines[0].split(" | ")[10:12] == ["fa3 us (ours / it)", "flashmla us (ours / it)"]
+    assert lines[0].split(" | ")[10:12] == [
+        "FlashAttention 3 us (ours / it)",
+        "FlashMLA us (ours / it)",
+    ]
     assert lines[2].split(" | ")[10:] == ["8.0 (0.25)", "—", "'flashmla': 'ValueError: no' |"]
-    assert lines[3].split(" | ")[10:12] == ["—", "4.0 (0.50)"]
+    assert lines[3].split(" | ")[10:] == ["—", "4.0 (0.50) |"]
 
 
 def test_wrong_results_are_told_in_the_row() -> None:
