@@ -183,3 +183,36 @@ def test_members_are_taken_from_a_wheel_that_is_its_hash(tmp_path: Path) -> None
     assert [p.name for p in (tmp_path / "taken").iterdir()] == ["c.py"]
     wheel.unpack(tmp_path / "unpacked", ["a/d"], [path])
     assert [p.name for p in (tmp_path / "unpacked").rglob("*.py")] == ["d.py"]
+
+
+PROOFS = Path(__file__).parents[2] / "docs" / "proofs"
+
+
+def test_the_published_table_is_what_was_measured() -> None:
+    """Every row of the run that is kept, and nothing in it was wrong or failed."""
+    kept = mla_show.read(PROOFS / "mla-decode-h200.json")
+    assert mla_show.table(kept) in (PROOFS.parents[1] / "benchmarks" / "RESULTS.md").read_text()
+    assert not any(row["failed"] or any(row["wrong"].values()) for row in kept["rows"])
+
+
+def test_the_published_ratios_are_those_of_the_rows() -> None:
+    rows = mla_show.read(PROOFS / "mla-decode-h200.json")["rows"]
+    text = (PROOFS.parent / "kernels.md").read_text()
+    for heads in (16, 32, 64, 128):
+        cells = []
+        for name in ("flashmla", "fa3", "flashinfer-0.7.4", "triton-0.25.1", "sglang-0.5.23"):
+            times = [row["us"] for row in rows if row["heads"] == heads]
+            ratios = [us["ours"] / us[name] for us in times]
+            cells.append(f"{min(ratios):.2f} to {max(ratios):.2f}")
+        assert f"| {heads} | {' | '.join(cells)} |" in text
+
+
+def test_the_second_run_is_as_near_as_is_said() -> None:
+    """Ours within 0.9 %, others within 4 %."""
+    runs = [
+        mla_show.read(PROOFS / f"mla-decode-h200{name}.json")["rows"] for name in ("", "-again")
+    ]
+    for first, again in zip(*runs, strict=True):
+        for name, us in first["us"].items():
+            limit = 0.009 if name.startswith("ours") else 0.04
+            assert abs(again["us"][name] - us) <= limit * us, (first, name)
