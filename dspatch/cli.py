@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -125,12 +126,26 @@ def unapply(discard_edits: bool, as_json: bool, **given: Any) -> None:
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="With --mode source: so many compilers at once."
 )
+@click.option(
+    "--arch",
+    "archs",
+    metavar="NAME",
+    multiple=True,
+    help="With --mode source: a CUDA architecture, such as 90a. Repeatable.",
+)
+@click.option(
+    "--clones",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="With --mode source: a folder with clones of the projects whose sources the build fetches.",
+)
 def build_wheel(
     delta: bool,
     mode: str | None,
     device: str | None,
     torch: str | None,
     jobs: int | None,
+    archs: tuple[str, ...],
+    clones: Path | None,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -142,15 +157,18 @@ def build_wheel(
     dspatch build-wheel
     dspatch build-wheel --engine vllm --rev v0.27.1 --target cuda --delta
     dspatch build-wheel --engine vllm --rev v0.6.0 --target cpu --mode source
+    dspatch build-wheel --engine lmdeploy --rev v0.16.0 --mode source --arch 90a
     """
     from dspatch.stages import build as stage
     from dspatch.stages import compiling, show, show_wheel
     from dspatch.stages import delta as thin
 
     console = Console(as_json=as_json)
-    how = compiling.How(device=device, torch=torch, jobs=jobs)
+    how = compiling.How(device=device, torch=torch, jobs=jobs, archs=archs, clones=clones)
     if mode != "source" and how != compiling.How():
-        raise click.UsageError("--device, --torch and --jobs go with --mode source.")
+        raise click.UsageError(
+            "--device, --torch, --jobs, --arch and --clones go with --mode source."
+        )
     job = words.job(given)
     chosen = how if mode == "source" else None if mode == "overlay" else stage.usual(job)
     if delta and chosen is not None:

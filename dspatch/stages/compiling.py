@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,10 +18,13 @@ from dspatch.errors import SourceBuildError
 from dspatch.files import sha256
 from dspatch.job import Job
 from dspatch.pins import Accepted, Base, Bound, Pin, Target
+from dspatch.pins.needs import requirement
 from dspatch.wheel.base import open_wheel
 from dspatch.wheel.checks import headers
-from dspatch.wheel.source import lock, needs, preflight, sources, toolchain
+from dspatch.wheel.source import archs, asked, fetched, lock, needs, preflight, sources, toolchain
+from dspatch.wheel.source.asked import Asked
 from dspatch.wheel.source.compiling import Workshop, compiled
+from dspatch.wheel.source.fetched import Handed
 from dspatch.wheel.source.recipe import Recipe, recipe
 from dspatch.wheel.source.toolchain import Toolchain
 
@@ -32,17 +35,23 @@ WHY_SAME = "compiled from the patched tree, which has this change"
 class How:
     """How to build: the device (the job's target when left out), another torch, and how many processes.
 
-    Of a torch that is left out the pin says which, or else the release itself.
+    Of a torch that is left out the pin says which, or else the release itself. `archs` are CUDA
+    architectures; `clones` is a folder with clones of what the build fetches by git.
     """
 
     device: str | None = None
     torch: str | None = None
     jobs: int | None = None
+    archs: tuple[str, ...] = ()
+    clones: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A build that can begin: recipe, environment and its lock; `found` is what compiles."""
+    """A build that can begin: recipe, environment and its lock; `found` is what compiles.
+
+    `asked` is what the tree asks for, `chosen` the variable of the CUDA architectures.
+    """
 
     job: Job
     pin: Pin
@@ -51,6 +60,9 @@ class Prepared:
     lock: str
     found: Toolchain
     jobs: int
+    asked: Asked
+    chosen: Mapping[str, str]
+    clones: Path | None
 
     @property
     def folder(self) -> Path:
@@ -61,7 +73,9 @@ class Prepared:
     def inputs(self) -> list[object]:
         """All that the compiled members depend on beside the tree."""
         bounds = [each.requirement for each in self.bounds]
-        return ["source", self.recipe.device, self.lock, self.found.name, self.settings, bounds]
+        others = [project.commit for _, project in self.asked.pinned]
+        own = ["source", self.recipe.device, self.lock, self.found.name, self.settings, bounds]
+        return [*own, others] if others else [*own]
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -71,8 +85,9 @@ class Prepared:
 
     @property
     def settings(self) -> dict[str, str]:
-        """The user's variables that change what is compiled."""
-        return {name: os.environ[name] for name in self.recipe.settings if name in os.environ}
+        """The user's variables that change what is compiled, and the architectures that were asked for."""
+        own = {name: os.environ[name] for name in self.recipe.settings if name in os.environ}
+        return {**own, **self.chosen}
 
     @property
     def told(self) -> dict[str, object]:
@@ -83,6 +98,7 @@ class Prepared:
             "settings": self.settings,
             "jobs": self.jobs,
             "bounds": [asdict(each) for each in self.bounds],
+            "fetched": [project.as_dict() for _, project in self.asked.pinned],
             "lock": self.lock.splitlines(),
         }
 
@@ -104,20 +120,20 @@ def prepare(job: Job, content: Mapping[str, Any], pin: Pin, how: How, console: C
     """
     device = how.device or job.id.target
     chosen = recipe(job.id.engine, device)
-    _refuse_wheel(content, chosen)
+    _refuse_wheel(content, pin)
+    wanted = archs.setting(chosen, how.archs)
     folder = folder_of(job, device)
     folder.mkdir(parents=True, exist_ok=True)
     found = toolchain.look(folder, chosen.headers)
     preflight.check(chosen, found)
+    archs.check(toolchain.nvcc(os.environ), found.nvcc, how.archs)
     with cache_of(job.id.engine) as repo:
-        entries = repo.entries(content["patched"]["tree"], ["pyproject.toml"])
-        stated = repo.blob(entries["pyproject.toml"].blob) if entries else None
-    build = pin.build(job.id.target)
-    wanted = needs.requirements(stated, how.torch or (build.torch if build else None))
+        tree, words = content["patched"]["tree"], os.environ.get("CMAKE_ARGS", "")
+        torch = how.torch or (stated.torch if (stated := pin.build(job.id.target)) else None)
+        needed = asked.by_tree(repo, tree, chosen, found.nvcc, torch, words)
     with console.working(f"preparing the build of {job.id}") as step:
-        environment, locked = lock.ensure(f"{job.id.engine}-build", wanted, folder, step)
-    torch = site_packages(environment) / "torch"
-    preflight.check_cuda(chosen, found, toolchain.cuda_of(torch) if torch.is_dir() else None)
+        environment, locked = lock.ensure(f"{job.id.engine}-build", needed.packages, folder, step)
+    _check(chosen, found, needed, environment, locked)
     return Prepared(
         job=job,
         pin=pin,
@@ -126,7 +142,21 @@ def prepare(job: Job, content: Mapping[str, Any], pin: Pin, how: How, console: C
         lock=locked,
         found=found,
         jobs=preflight.jobs(chosen, found, how.jobs),
+        asked=needed,
+        chosen=wanted,
+        clones=how.clones,
     )
+
+
+def _check(
+    chosen: Recipe, found: Toolchain, needed: Asked, environment: Environment, locked: str
+) -> None:
+    """What can be told only when the build's environment is there."""
+    torch = site_packages(environment) / "torch"
+    # Compiled members that are not bound to torch may be of any CUDA.
+    if lock.version_of(locked, "torch") is not None:
+        preflight.check_cuda(chosen, found, toolchain.cuda_of(torch) if torch.is_dir() else None)
+    preflight.check_cmake(chosen, needed.cmake, toolchain.cmake(environment.python.parent))
 
 
 def build(
@@ -144,13 +174,18 @@ def build(
     here = prepared.folder
     with cache_of(prepared.job.id.engine) as repo, repo.reading() as read:
         sources.put(here / "src", repo.entries(content["patched"]["tree"]), read)
-    variables = prepared.recipe.environment(version=prepared.pin.version, jobs=prepared.jobs)
+    with console.working("putting the sources of other projects in place") as step:
+        handed = fetched.put(
+            prepared.asked.pinned, here.resolve() / "fetched", prepared.clones, step
+        )
+    for one in prepared.asked.loose:
+        console.note(f"{one.name} {one.tag} of {one.repository} is left to the build to fetch")
     shop = Workshop(
         sources=here / "src",
         dist=here / "dist",
         log=here / "build.log",
         environment=prepared.environment,
-        variables=variables,
+        variables=_variables(prepared, handed),
         epoch=epoch,
     )
     console.note(f"compiling with {prepared.found.name}, {prepared.jobs} at once; log: {shop.log}")
@@ -159,6 +194,21 @@ def build(
     with console.working(f"building {prepared.job.id} for {prepared.recipe.device}") as step:
         path = compiled(shop, step)
     return _base(prepared, path, changed), path
+
+
+def _variables(prepared: Prepared, handed: Sequence[Handed]) -> dict[str, str]:
+    recipe, found = prepared.recipe, prepared.found
+    variables = recipe.environment(version=prepared.pin.version, jobs=prepared.jobs)
+    if found.ccache:
+        variables |= {name: os.environ.get(name, "ccache") for name in recipe.ccache}
+    if recipe.cuda and "CUDA_HOME" in os.environ:
+        # torch's build looks there, CMake does not.
+        variables |= {"CUDACXX": os.environ.get("CUDACXX", toolchain.nvcc(os.environ))}
+    if handed:
+        own = os.environ.get("CMAKE_TOOLCHAIN_FILE")
+        path = fetched.toolchain(handed, prepared.folder.resolve() / "toolchain.cmake", own)
+        variables |= {"CMAKE_TOOLCHAIN_FILE": str(path)}
+    return {**variables, **prepared.chosen}
 
 
 def requirements(prepared: Prepared, path: Path) -> dict[str, str]:
@@ -203,14 +253,25 @@ def _base(prepared: Prepared, path: Path, changed: Iterable[str]) -> Base:
         sha256=sha256(path),
         size=path.stat().st_size,
         platform=path.stem.rpartition("-")[2],
-        torch=f"torch=={lock.version_of(prepared.lock, 'torch')}",
+        torch=_torch(prepared, path),
         accepted=(*engine.accepted(target), *same),
     )
 
 
-def _refuse_wheel(content: Mapping[str, Any], chosen: Recipe) -> None:
-    if content["checkout"]["source"] == "wheel" and chosen.compiler is not None:
+def _torch(prepared: Prepared, path: Path) -> str | None:
+    """The torch that a compiled wheel is for: the one it was built with, else what it states."""
+    version = lock.version_of(prepared.lock, "torch")
+    if version is not None:
+        return f"torch=={version}"
+    with open_wheel(path) as wheel:
+        return requirement(wheel.read_info("METADATA"), "torch", path.stem)
+
+
+def _refuse_wheel(content: Mapping[str, Any], pin: Pin) -> None:
+    if content["checkout"]["source"] == "wheel":
+        kind = "sdist" if pin.source("sdist") else "git"
         raise SourceBuildError(
-            "This job's source is a wheel, which holds no native sources.",
-            next="dspatch apply --source sdist, and build again",
+            "This job's source is a wheel, which holds neither native sources nor what builds them.",
+            why=f"{pin.engine} {pin.rev} has them in its {kind}",
+            next=f"dspatch apply --source {kind}, and build again",
         )

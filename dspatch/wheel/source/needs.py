@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -15,12 +15,20 @@ from dspatch.wheel.metadata import satisfiable
 _DEFAULT = ("setuptools", "wheel")
 
 
-def requirements(pyproject: bytes | None, torch: str | None = None) -> tuple[str, ...]:
+def requirements(
+    pyproject: bytes | None, torch: str | None = None, more: Iterable[str] = ()
+) -> tuple[str, ...]:
     """The build's requirements, sorted; `torch`, a version, stands for the one that it asks for.
 
-    Raises `SourceBuildError` for a pyproject.toml that cannot be read.
+    `more` are requirements that stand elsewhere. Raises `SourceBuildError` for a pyproject.toml
+    that cannot be read, or for a torch where the build asks for none.
     """
-    stated = _stated(pyproject) if pyproject is not None else _DEFAULT
+    stated = [*(_stated(pyproject) if pyproject is not None else _DEFAULT), *more]
+    if torch is not None and all(Requirement(text).name != "torch" for text in stated):
+        raise SourceBuildError(
+            "This build does not ask for torch, so it is built with none.",
+            next="leave --torch out",
+        )
     return tuple(sorted({_line(text, torch) for text in stated}))
 
 
@@ -46,6 +54,29 @@ def bounded(requires: Sequence[str], bounds: Sequence[str]) -> dict[str, str]:
 
 def _project(text: str) -> str:
     return canonicalize_name(Requirement(text).name)
+
+
+def lines(files: Mapping[str, bytes], names: Iterable[str]) -> Iterator[str]:
+    """The requirements in some files of a tree, one a line; files that are not there hold none.
+
+    Raises `SourceBuildError` for a line that is none.
+    """
+    for name in names:
+        for line in files.get(name, b"").decode(errors="replace").splitlines():
+            text = line.partition("#")[0].strip()
+            if text:
+                yield _read(name, text)
+
+
+def _read(name: str, text: str) -> str:
+    try:
+        return str(Requirement(text))
+    except InvalidRequirement as error:
+        raise SourceBuildError(
+            f"The tree's {name} does not say what its build needs.",
+            why=f"{text!r}: {error}",
+            next="look whether a patch of the series changed it",
+        ) from None
 
 
 def torch_lines(requires: Sequence[str], torch: str) -> dict[str, str]:

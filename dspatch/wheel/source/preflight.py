@@ -31,6 +31,16 @@ def check_cuda(recipe: Recipe, found: Toolchain, torch: Version | None) -> None:
         )
 
 
+def check_cmake(recipe: Recipe, least: Version | None, found: Version | None) -> None:
+    """Raise `MissingToolsError` unless there is a CMake as new as the tree asks for; `None` asks for none."""
+    if least is None:
+        return
+    if found is None:
+        _refuse(recipe, [f"CMake {least} or newer: apt-get install cmake"])
+    elif found < least:
+        _refuse(recipe, [f"CMake {least} or newer: this one is {found} (pip install cmake)"])
+
+
 def jobs(recipe: Recipe, found: Toolchain, asked: int | None) -> int:
     """How many processes compile at once: as many as there are cores, and as fit into memory."""
     fitting = max(1, min(found.cores, int(found.memory / recipe.memory)))

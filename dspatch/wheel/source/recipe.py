@@ -12,8 +12,16 @@ from packaging.version import InvalidVersion, Version
 from dspatch import paths, tomlfile
 from dspatch.errors import PinError
 
-_ENGINE = ("variables", "settings", "devices")
-_DEVICE = ("compiler", "headers", "cuda", "memory", "disk")
+_ENGINE = ("variables", "settings", "ccache", "archs", "requirements", "tests-only", "devices")
+_DEVICE = ("variables", "compiler", "headers", "packages", "cuda", "memory", "disk")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Archs:
+    """The variable that chooses CUDA architectures, and its form: `torch` or `cmake`."""
+
+    variable: str
+    form: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +30,18 @@ class Recipe:
 
     `variables` are set for the build, `{device}`, `{version}` and `{jobs}` filled in; `settings`
     are the user's own that change what is compiled. `headers` maps a header to how to get it.
+    `requirements` are files of the tree, `packages` what they leave out, `{cuda}` filled in.
     """
 
     engine: str
     device: str
     variables: Mapping[str, str]
     settings: tuple[str, ...]
+    ccache: tuple[str, ...]
+    archs: Archs | None
+    requirements: tuple[str, ...]
+    packages: tuple[str, ...]
+    tests_only: tuple[str, ...]
     compiler: Version | None
     headers: Mapping[str, str]
     cuda: bool
@@ -38,6 +52,10 @@ class Recipe:
         """The variables that the build is given."""
         known = {"device": self.device, "version": version, "jobs": jobs}
         return {name: text.format(**known) for name, text in self.variables.items()}
+
+    def needed(self, nvcc: Version | None) -> list[str]:
+        """The packages of the build that nothing of the tree names."""
+        return [text.format(cuda=nvcc.major if nvcc else "") for text in self.packages]
 
 
 TABLE = Path(__file__).with_name("builds.toml")
@@ -91,14 +109,34 @@ def _device(
     return Recipe(
         engine=name,
         device=device,
-        variables=source.get(table, "variables", dict, within=name, default={}),
+        variables={**_texts(source, table, name), **_texts(source, row, within)},
         settings=tuple(source.get(table, "settings", list, within=name, default=[])),
+        ccache=tuple(source.get(table, "ccache", list, within=name, default=[])),
+        archs=_archs(source, table, name),
+        requirements=tuple(source.get(table, "requirements", list, within=name, default=[])),
+        packages=tuple(source.get(row, "packages", list, within=within, default=[])),
+        tests_only=tuple(source.get(table, "tests-only", list, within=name, default=[])),
         compiler=_version(source, row, within),
         headers=source.get(row, "headers", dict, within=within, default={}),
         cuda=source.get(row, "cuda", bool, within=within, default=False),
         memory=source.get(row, "memory", float, within=within),
         disk=source.get(row, "disk", float, within=within),
     )
+
+
+def _texts(source: tomlfile.TomlFile, table: dict[str, Any], within: str) -> dict[str, str]:
+    return source.get(table, "variables", dict, within=within, default={})
+
+
+def _archs(source: tomlfile.TomlFile, table: dict[str, Any], within: str) -> Archs | None:
+    if "archs" not in table:
+        return None
+    row = source.get(table, "archs", dict, within=within)
+    source.check_keys(row, ("variable", "form"), within=within)
+    form = source.get(row, "form", str, within=within)
+    if form not in ("torch", "cmake"):
+        raise source.fail("`form` must be torch or cmake", key="archs", within=within)
+    return Archs(variable=source.get(row, "variable", str, within=within), form=form)
 
 
 def _version(source: tomlfile.TomlFile, row: dict[str, Any], within: str) -> Version | None:

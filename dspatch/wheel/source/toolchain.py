@@ -41,10 +41,11 @@ class Toolchain:
 
 def look(folder: Path, headers: Iterable[str]) -> Toolchain:
     """What this machine has for a build in a folder."""
+    include = Path(shutil.which(nvcc(os.environ)) or "nvcc").resolve().parent.parent / "include"
     compiler = _version(["g++", "-dumpfullversion", "-dumpversion"], r"([\d.]+)")
     return Toolchain(
         compiler=compiler,
-        headers=frozenset(name for name in headers if compiler and _compiles(name)),
+        headers=frozenset(name for name in headers if compiler and _compiles(name, include)),
         nvcc=_version([nvcc(os.environ), "--version"], r"release ([\d.]+)"),
         ccache=shutil.which("ccache") is not None,
         cores=len(os.sched_getaffinity(0)),
@@ -57,6 +58,12 @@ def nvcc(environment: Mapping[str, str]) -> str:
     """NVIDIA's compiler, where torch's build looks for it: CUDA_HOME first, then PATH."""
     home = environment.get("CUDA_HOME")
     return str(Path(home) / "bin" / "nvcc") if home else "nvcc"
+
+
+def cmake(folder: Path) -> Version | None:
+    """The CMake of a build environment's programs, else the machine's own."""
+    own = folder / "cmake"
+    return _version([str(own) if own.exists() else "cmake", "--version"], r"version ([\d.]+)")
 
 
 def cuda_of(torch: Path) -> Version | None:
@@ -74,8 +81,9 @@ def _version(command: list[str], pattern: str) -> Version | None:
     return Version(found[1]) if found else None
 
 
-def _compiles(header: str) -> bool:
-    command = ["g++", "-fsyntax-only", "-x", "c++", "-"]
+def _compiles(header: str, include: Path) -> bool:
+    """Whether a header is found, by the compiler itself or in the CUDA toolkit."""
+    command = ["g++", "-fsyntax-only", f"-I{include}", "-x", "c++", "-"]
     return process.run(command, stdin=f"#include <{header}>\n", check=False).returncode == 0
 
 
