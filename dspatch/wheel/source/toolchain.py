@@ -41,7 +41,7 @@ class Toolchain:
 
 def look(folder: Path, headers: Iterable[str]) -> Toolchain:
     """What this machine has for a build in a folder."""
-    include = Path(shutil.which(nvcc(os.environ)) or "nvcc").resolve().parent.parent / "include"
+    include = _toolkit(os.environ) / "include"
     compiler = _version(["g++", "-dumpfullversion", "-dumpversion"], r"([\d.]+)")
     return Toolchain(
         compiler=compiler,
@@ -58,6 +58,12 @@ def nvcc(environment: Mapping[str, str]) -> str:
     """NVIDIA's compiler, where torch's build looks for it: CUDA_HOME first, then PATH."""
     home = environment.get("CUDA_HOME")
     return str(Path(home) / "bin" / "nvcc") if home else "nvcc"
+
+
+def _toolkit(environment: Mapping[str, str]) -> Path:
+    """The folder of the CUDA toolkit; of none, one that is not there."""
+    home = environment.get("CUDA_HOME")
+    return Path(home or Path(shutil.which("nvcc") or "/nowhere/bin/nvcc").resolve().parent.parent)
 
 
 def cmake(folder: Path) -> Version | None:
