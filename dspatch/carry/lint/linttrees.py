@@ -12,6 +12,7 @@ from dspatch.carry.lint.tried import Tried
 from dspatch.carry.uses.undefined import left_undefined
 from dspatch.patchfile import Patch
 from dspatch.series import Series
+from dspatch.wheel.native import diff_paths, is_native
 
 __all__ = ["Tried", "golden_files", "of_trees", "record", "stale_goldens", "written_place"]
 
@@ -25,7 +26,7 @@ def of_trees(series: Series, tried: Sequence[Tried], *, all_tried: bool = True) 
         if patch.name in series.left_out:
             continue
         here = [one for one in tried if one.applied(patch) is not None]
-        if all_tried and not here:
+        if all_tried and not here and not _unseen(patch, tried):
             yield in_patch(
                 "not-needed", patch, f"no pin needs it ({', '.join(sorted({t.rev for t in tried}))})",
                 "drop it: dspatch patch drop " + patch.name,
@@ -37,6 +38,12 @@ def of_trees(series: Series, tried: Sequence[Tried], *, all_tried: bool = True) 
         yield from lintuses.drifts(patch, here, series.traits, all_tried=all_tried)
     for one in tried:
         yield from _overlaps(one)
+
+
+def _unseen(patch: Patch, tried: Sequence[Tried]) -> bool:
+    """Whether no tree could show that a patch is needed: it changes native sources, and wheels have none."""
+    paths = [path for form in patch.forms for path in diff_paths(form.path.read_text())]
+    return any(map(is_native, paths)) and all(t.tree.checkout.source == "wheel" for t in tried)
 
 
 def _undefined(patch: Patch, one: Tried) -> Iterator[Fault]:

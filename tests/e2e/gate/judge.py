@@ -88,7 +88,9 @@ def gate(harness: ctypes.CDLL, path: str, case: Case) -> tuple[torch.Tensor, tor
     return index.long(), weight
 
 
-def wrong(found: tuple[torch.Tensor, torch.Tensor], meant: tuple[torch.Tensor, torch.Tensor]) -> int:
+def wrong(
+    found: tuple[torch.Tensor, torch.Tensor], meant: tuple[torch.Tensor, torch.Tensor]
+) -> int:
     """How many tokens have other experts, or weights that are off by more than rounding."""
     elsewhere = (found[0] != meant[0]).any(1)
     off = ((found[1] - meant[1]).abs() > 1e-6 * SCALE).any(1)
