@@ -131,6 +131,8 @@ def prepare(job: Job, content: Mapping[str, Any], pin: Pin, how: How, console: C
         tree, words = content["patched"]["tree"], os.environ.get("CMAKE_ARGS", "")
         torch = how.torch or (stated.torch if (stated := pin.build(job.id.target)) else None)
         needed = asked.by_tree(repo, tree, chosen, found.nvcc, torch, words)
+    if how.torch is not None:
+        needs.refuse_torch(needed.packages)
     with console.working(f"preparing the build of {job.id}") as step:
         environment, locked = lock.ensure(f"{job.id.engine}-build", needed.packages, folder, step)
     _check(chosen, found, needed, environment, locked)

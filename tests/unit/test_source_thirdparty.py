@@ -228,7 +228,8 @@ def test_a_build_asks_for_what_its_requirement_files_name() -> None:
     with pytest.raises(SourceBuildError, match="does not say"):
         list(needs.lines({"build.txt": b"-r other.txt\n"}, ["build.txt"]))
     with pytest.raises(SourceBuildError, match="does not ask for torch"):
-        needs.requirements(None, "2.13.0")
+        needs.refuse_torch(needs.requirements(None, "2.13.0"))
+    needs.refuse_torch(["torch==2.13.0", "wheel"])
     assert recipe("lmdeploy", "cuda").needed(Version("13.0")) == ["nvidia-nccl-cu13"]
 
 

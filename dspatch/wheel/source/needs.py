@@ -21,15 +21,19 @@ def requirements(
     """The build's requirements, sorted; `torch`, a version, stands for the one that it asks for.
 
     `more` are requirements that stand elsewhere. Raises `SourceBuildError` for a pyproject.toml
-    that cannot be read, or for a torch where the build asks for none.
+    that cannot be read.
     """
     stated = [*(_stated(pyproject) if pyproject is not None else _DEFAULT), *more]
-    if torch is not None and all(Requirement(text).name != "torch" for text in stated):
+    return tuple(sorted({_line(text, torch) for text in stated}))
+
+
+def refuse_torch(packages: Iterable[str]) -> None:
+    """Raise `SourceBuildError` for a torch that was asked for, where a build needs none."""
+    if all(Requirement(text).name != "torch" for text in packages):
         raise SourceBuildError(
             "This build does not ask for torch, so it is built with none.",
             next="leave --torch out",
         )
-    return tuple(sorted({_line(text, torch) for text in stated}))
 
 
 def bounded(requires: Sequence[str], bounds: Sequence[str]) -> dict[str, str]:
