@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.mla_clock import Clock
+
 MOST = 2048  # slots a token, as DeepSeek-V3.2 has it
 PAGE, LATENT, ROPE = 64, 512, 64
 POOL = 300_000_000  # bytes of inputs that one replay reads at least, or 50 calls
-REPLAYS = 15
 OURS, AGAIN, BF16 = "ours", "ours again", "ours bf16"
 
 Call = Callable[[], tuple[Any, Any]]
@@ -98,37 +99,7 @@ class Bench:
         self.mode = mode
         self.kernel = kernel
         self.beside = beside
-        self._flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-        self._stream = torch.cuda.Stream()
-
-    def machine(self) -> dict[str, Any]:
-        """What it runs on, and the two ceilings and the floor, measured."""
-        import triton
-
-        torch = self.torch
-        half = torch.randn(512 << 20, device="cuda")
-        other = torch.empty_like(half)
-        a, b = (torch.randn(8192, 8192, device="cuda").bfloat16() for _ in range(2))
-        copy = self._graph([lambda: torch.neg(half, out=other)] * 5)
-        product = self._graph([lambda: torch.mm(a, b)] * 5)
-        floors = {n: self._graph([self._empty(n)] * 50) for n in (1, 2)}
-        medians = {
-            name: self._median(graph)
-            for name, graph in {"copy": copy, "product": product, **floors}.items()
-        }
-        return {
-            "gpu": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "triton": triton.__version__,
-            "copy_gbps": 2 * half.nbytes * 5 / medians["copy"] / 1e3,
-            "matmul_tflops": 2 * 8192**3 * 5 / medians["product"] / 1e6,
-            "floor_us": {str(n): medians[n] / 50 for n in (1, 2)},
-        }
-
-    def _empty(self, kernels: int) -> Callable[[], Any]:
-        from tests.mla import empty
-
-        return lambda: empty.launch(kernels)
+        self.clock = Clock()
 
     def checked(self, heads: int, batch: int, tokens: int) -> dict[str, list[str]]:
         """What is wrong with each kernel on a shape, held to fp64; nothing is timed."""
@@ -146,8 +117,8 @@ class Bench:
         size = Size.of(heads, batch, tokens, q_len, self.mode)
         ours, subjects = self._subjects(heads, batch, tokens, q_len, size.inputs)
         graphs, wrong, failed = self._captured(subjects, size.calls)
-        plan_us = self._median(self._graph([ours.plan] * 50)) / 50
-        times = self._in_turns(graphs, size.calls)
+        plan_us = self.clock.median(self.clock.graph([ours.plan] * 50)) / 50
+        times = self.clock.in_turns(graphs, size.calls)
         kernel = ours.kernel
         del graphs, subjects, ours
         self.torch.cuda.empty_cache()
@@ -178,20 +149,12 @@ class Bench:
             some = subject.calls
             try:
                 wrong[name] = self._wrong(subject)
-                graphs[name] = self._graph([some[i % len(some)] for i in range(calls)])
+                graphs[name] = self.clock.graph([some[i % len(some)] for i in range(calls)])
             except Exception as error:  # a peer that refuses a shape is named, not hidden
                 failed[name] = _told(error)
                 if name == OURS:
                     raise
         return {**graphs, AGAIN: graphs[OURS]}, wrong, failed
-
-    def _in_turns(self, graphs: dict[str, Any], calls: int) -> dict[str, list[float]]:
-        """Microseconds a call in each replay; the kernels take turns."""
-        times: dict[str, list[float]] = {name: [] for name in graphs}
-        for _ in range(REPLAYS):
-            for name, graph in graphs.items():
-                times[name].append(self._replay(graph) / calls)
-        return times
 
     def _steps(
         self, heads: int, batch: int, tokens: int, q_len: int, count: int, fp8: bool
@@ -259,36 +222,6 @@ class Bench:
         some = sorted({0, len(subject.step.lengths) - 1})
         want, want_lse = cases.truth(self.kernels.reference, subject.step.of(some))
         return cases.faults(out[some], want_lse if lse is None else lse[some], want, want_lse)
-
-    def _graph(self, calls: Sequence[Callable[[], Any]]) -> Any:
-        torch = self.torch
-        with torch.cuda.stream(self._stream):
-            for call in calls[:2]:
-                call()
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            kept = []
-            with torch.cuda.graph(graph, stream=self._stream):
-                for call in calls:
-                    kept.append(call())
-        torch.cuda.synchronize()
-        graph.replay()
-        torch.cuda.synchronize()
-        return graph
-
-    def _median(self, graph: Any) -> float:
-        return statistics.median(self._replay(graph) for _ in range(REPLAYS))
-
-    def _replay(self, graph: Any) -> float:
-        """Microseconds of one replay from a cold L2."""
-        torch = self.torch
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self._flush.zero_()
-        begin.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        return float(begin.elapsed_time(end)) * 1e3
 
 
 def _told(error: Exception) -> str:

@@ -90,9 +90,11 @@ def _shape(text: str) -> tuple[int, int]:
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    from dspatch.errors import DspatchError
-    from tests.mla import rendered
-
+    try:
+        from dspatch.errors import DspatchError
+        from tests.mla import rendered
+    except ImportError as error:
+        raise SystemExit(f"`prepare` needs dspatch; {error.name} is not installed here") from None
     unknown = wheels.unknown(options.wheel, mla_peers.WHEELS)
     if unknown:
         raise SystemExit("\n".join(unknown))
@@ -112,7 +114,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.check:
         raise SystemExit(_checked(bench, every))
     results: dict[str, Any] = {
-        **bench.machine(),
+        **bench.clock.ceilings(),
         "mode": options.mode,
         "missing": bench.peers.missing,
         "rows": [],

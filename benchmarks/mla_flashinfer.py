@@ -9,6 +9,7 @@ BatchMLAPagedAttentionWrapper calls it.
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import subprocess
 import sys
@@ -116,11 +117,8 @@ class FlashInfer:
     def __init__(self, folder: Path) -> None:
         import torch
 
-        sys.path.insert(0, str(folder))
-        import tvm_ffi
-
-        self._torch, self._ffi = torch, tvm_ffi
-        load = tvm_ffi.load_module
+        self._torch, self._ffi = torch, _ffi(folder)
+        load = self._ffi.load_module
         self._modules = {c: load(str((folder / f"flashinfer_{c}.so").resolve())) for c in CACHES}
         self._work = torch.empty(_WORKSPACE, dtype=torch.uint8, device="cuda")
         self._pinned = torch.empty(_NUMBERS, dtype=torch.uint8, pin_memory=True)
@@ -191,3 +189,16 @@ class FlashInfer:
         numbers[: int(used)].copy_(self._pinned[: int(used)])
         torch.cuda.synchronize()
         return plan, numbers
+
+
+def _ffi(folder: Path) -> Any:
+    """apache-tvm-ffi as it is installed, or the package in the folder."""
+    try:
+        return importlib.import_module("tvm_ffi")
+    except ImportError:
+        if sys.version_info[:2] != (3, 12):
+            raise ImportError(
+                "apache-tvm-ffi: not installed, and the one here is CPython 3.12's"
+            ) from None
+    sys.path.insert(0, str(folder))
+    return importlib.import_module("tvm_ffi")
