@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import mla_sglang
 from dspatch import process, variants
 from dspatch.engines.environment import ensure, for_wheel
 from dspatch.errors import ProcessError
@@ -93,6 +94,21 @@ def test_planted_fault_is_caught_in_the_interpreter(fault: str, tmp_path: Path) 
     source.write_text(content.replace(find, text))
     with pytest.raises(ProcessError, match="Error"):
         run("interpreted.py", tmp_path, check)
+
+
+def test_sglangs_kernel_is_right_as_the_benchmark_calls_it(tmp_path: Path) -> None:
+    """A peer is timed only after this; a fault planted in its source is seen."""
+    rendered.write(tmp_path / "mla_decode")
+    mla_sglang.fetch(tmp_path, [])
+    assert run("peer.py", tmp_path).split() == ["sglang"]
+    source = tmp_path / "sglang" / "decode_attention.py"
+    content = source.read_text()
+    assert "kv_loc[None, :] * stride_buf_kbs" in content
+    source.write_text(
+        content.replace("kv_loc[None, :] * stride_buf_kbs", "offs_n[None, :] * stride_buf_kbs")
+    )
+    with pytest.raises(ProcessError, match="AssertionError"):
+        run("peer.py", tmp_path)
 
 
 @cache
