@@ -121,9 +121,9 @@ def _routing_modules() -> list[Any]:
     import importlib
 
     found = []
-    for name in ("cpu_fused_moe", "cpu_experts"):
+    for name in ("fused_moe.cpu_fused_moe", "fused_moe.cpu_experts", "cpu_experts"):
         with suppress(ImportError):
-            found.append(importlib.import_module(f"vllm.model_executor.layers.fused_moe.{name}"))
+            found.append(importlib.import_module(f"vllm.model_executor.layers.{name}"))
     return [module for module in found if hasattr(module, "select_experts")]
 
 
