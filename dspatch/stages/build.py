@@ -241,8 +241,9 @@ def _stated_target(made: _Base) -> Target:
 def _version_file(engine: Engine, base: Path) -> str:
     """The module that states a wheel's version: what the build writes, or the source's own before there was one."""
     with zipfile.ZipFile(base) as archive:
-        written = engine.version_file in archive.namelist()
-    return engine.version_file if written else f"{engine.package}/version.py"
+        names = archive.namelist()
+    own = (engine.version_file, f"{engine.package}/version.py")
+    return next((path for path in own if path in names), f"{engine.package}/__init__.py")
 
 
 def _refuse_links(engine: Engine, patched: Mapping[str, Entry], changed: Iterable[str]) -> None:

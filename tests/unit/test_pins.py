@@ -192,8 +192,8 @@ def test_a_target_that_the_pin_lacks():
     assert caught.value.next.startswith(f"dspatch pin add {words}; where none is published")
     assert f"dspatch apply {words} && dspatch build-wheel --mode source" in caught.value.next
     with pytest.raises(IncompatibleBaseError) as caught:
-        pins.base_for(replace(pin(), engine="lmdeploy"), "cuda", machine())
-    assert caught.value.next == "dspatch pin add --engine lmdeploy --rev v1.0 --target cuda"
+        pins.base_for(replace(pin(), engine="own"), "cuda", machine())
+    assert caught.value.next == "dspatch pin add --engine own --rev v1.0 --target cuda"
 
 
 def test_this_machine_can_use_the_shipped_cpu_pins_or_says_why():
