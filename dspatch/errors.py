@@ -67,6 +67,13 @@ class UnknownVariantError(DspatchError):
     exit_code = 13
 
 
+class UncomputableError(DspatchError):
+    """The engine of this release cannot compute the model, and its patched code says why."""
+
+    exit_code = 14
+    follows_result = True
+
+
 class HashMismatchError(DspatchError):
     """A file's bytes are not those that the pin names."""
 

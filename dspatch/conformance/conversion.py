@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dspatch.conformance import engineconfig, oracle, small, tolerance
+from dspatch.conformance import engineconfig, given, oracle, small, tolerance
 from dspatch.conformance.faults import Fault
 from dspatch.conformance.oracle import Golden, Oracle
 from dspatch.conformance.report import CheckResult, Report, Status
@@ -16,7 +16,7 @@ from dspatch.conformance.selftest import Planted, Selftest
 from dspatch.conformance.small import Case
 from dspatch.engines import Progress, turbomind
 from dspatch.engines.turbomind import Conversion, Release
-from dspatch.errors import EngineEnvironmentError
+from dspatch.errors import CheckpointError, EngineEnvironmentError
 
 # What the oracle's worker measures, by the check that judges it.
 MEASURED = {
@@ -57,13 +57,21 @@ class Ran:
 
 
 def run(
-    *, wheel: Path, version: str, out: Path, variants: Sequence[str], progress: Progress
+    *,
+    wheel: Path,
+    version: str,
+    out: Path,
+    variants: Sequence[str],
+    progress: Progress,
+    checkpoints: Sequence[Path] = (),
 ) -> Report:
     """Convert small models with the Python of a wheel, and judge what it wrote.
 
-    Raises `EngineEnvironmentError`, `CheckpointError` and `UnknownVariantError`.
+    `checkpoints` are folders of the user's own. Raises `EngineEnvironmentError`, `CheckpointError` and
+    `UnknownVariantError`.
     """
-    known, judge, ran = _convert(wheel, version, out, variants, progress)
+    own = [given.case(folder) for folder in checkpoints]
+    known, judge, ran = _convert(wheel, version, out, variants, progress, own)
     progress(f"running what {len(ran)} conversions wrote, in float64")
     return _report(judge, version, ran, _measure(judge, known, ran, ()))
 
@@ -96,7 +104,12 @@ def _fits(fault: Fault, case: Case) -> bool:
 
 
 def _convert(
-    wheel: Path, version: str, out: Path, variants: Sequence[str], progress: Progress
+    wheel: Path,
+    version: str,
+    out: Path,
+    variants: Sequence[str],
+    progress: Progress,
+    own: Sequence[Case] = (),
 ) -> tuple[Release, Oracle, list[Ran]]:
     known, judge = turbomind.release(version), oracle.ensure(progress)
     assert known is not None
@@ -106,7 +119,8 @@ def _convert(
             why="DSPATCH_ORACLE names another Python",
             next="unset it",
         )
-    cases = [small.case(name) for name in variants]
+    cases = [*(small.case(name) for name in variants), *own]
+    _need_whole(judge, own)
     golden = judge.golden(cases, progress)
     environment = turbomind.prepare(wheel, known, judge.environment, progress)
     progress(f"converting {', '.join(case.name for case in cases)}")
@@ -117,6 +131,16 @@ def _convert(
         for case, one in zip(cases, golden, strict=True)
     ]
     return known, judge, ran
+
+
+def _need_whole(judge: Oracle, own: Sequence[Case]) -> None:
+    for case, wrong in zip(own, judge.inspect(own), strict=True):
+        if wrong:
+            raise CheckpointError(
+                f"{case.source} does not hold the model that its config.json says.",
+                why=wrong,
+                next="save it whole, with all of its tensors in this shape",
+            )
 
 
 def _measure(
@@ -192,6 +216,13 @@ def _asked(one: Ran) -> CheckResult:
 def _named(one: Ran, text: str) -> str:
     """What was said, with the model's name for the folder of its checkpoint."""
     return text.replace(str(one.golden.checkpoint.given), one.case.name)
+
+
+def refusal(result: CheckResult) -> str:
+    """Why the release does not compute a model, where this is the result that says so; else empty."""
+    said = result.check == "conversion.done" and result.status == "not-shown"
+    note = result.note.removeprefix(f"refused: {REFUSES.removesuffix('TurboMind')}")
+    return note.partition(". Ask for ")[0] if said else ""
 
 
 def _done(one: Ran) -> CheckResult:

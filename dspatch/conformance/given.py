@@ -30,6 +30,7 @@ NEEDED = (
     *("num_attention_heads", "hidden_size", "intermediate_size", "moe_intermediate_size"),
     *("vocab_size", "rms_norm_eps", "max_position_embeddings"),
 )
+SIZES = tuple(key for key in NEEDED if key != "rms_norm_eps")
 YARN = ("factor", "mscale", "mscale_all_dim", "original_max_position_embeddings")
 COPIES = 4  # of the weights in float32, over transformers, its control, the twin and the engine
 
@@ -84,6 +85,12 @@ def _facts(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
         raise CheckpointError(
             f"{folder}/config.json lacks {', '.join(missing)}.",
             next="add what it lacks; the published config.json of the model has it",
+        )
+    if wrong := [f"{key} is {own[key]!r}" for key in SIZES if type(own[key]) is not int]:
+        raise CheckpointError(
+            f"{folder}/config.json states sizes that are no whole numbers.",
+            why=", ".join(wrong),
+            next="write them as numbers, as the published config.json of the model does",
         )
     if own["vocab_size"] < (least := rules()["sizes"]["vocab_size"]):
         why = "its vocabulary is too small for the prompts"

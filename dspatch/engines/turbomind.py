@@ -82,12 +82,13 @@ def prepare(wheel: Path, known: Release, below: Environment, progress: Progress)
 
 
 def convert(
-    python: Path, checkpoints: Mapping[str, Path], known: Release, out: Path
+    python: Path, checkpoints: Mapping[str, Path], known: Release, out: Path, *, gpus: int = 1
 ) -> dict[str, Conversion]:
     """Convert checkpoints with the LMDeploy of a known release that `python` imports, a folder each in `out`.
 
-    A checkpoint that the release refuses says so in its `error`. Raises `EngineError` when the
-    interpreter has no LMDeploy, `ProcessError` and `ProcessTimeoutError` as `process.run`.
+    A checkpoint that the release refuses says so in its `error`; `gpus` other than one are for what it
+    says of such a split. Raises `EngineError` when the interpreter has no LMDeploy, `ProcessError` and
+    `ProcessTimeoutError` as `process.run`.
     """
     folders = {name: out / name.replace("/", "-") for name in checkpoints}
     out.mkdir(parents=True, exist_ok=True)
@@ -95,7 +96,7 @@ def convert(
     worker.run(
         python,
         WORKERS / "turbomind_worker",
-        {"trials": asked, **known.engine},
+        {"trials": asked, "gpus": gpus, **known.engine},
         out,
         env=variables(),
         log=out / "convert.log",

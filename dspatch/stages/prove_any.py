@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from packaging.utils import canonicalize_name
 from dspatch import engines, paths, pins, variants
 from dspatch.audit import environment
 from dspatch.console import Console
-from dspatch.errors import NoGpuError, WheelError
+from dspatch.errors import IncompatibleBaseError, NoGpuError, WheelError
 from dspatch.job import locked, prepare_work
 from dspatch.stages import proving
 from dspatch.stages.proving import Proven, Wanted
@@ -85,7 +86,7 @@ def of_wheel(path: Path, engine: str) -> Subject:
             why=f"those are named {', '.join(facts.projects)}",
             next="name the wheel's engine with --engine",
         )
-    check_base(path)
+    _need_runnable(path, name)
     return Subject(
         engine=engine,
         version=str(name.version),
@@ -95,6 +96,19 @@ def of_wheel(path: Path, engine: str) -> Subject:
         python=lambda step: _environment(engine, path, step),
         wheel=path,
     )
+
+
+def _need_runnable(path: Path, name: WheelName) -> None:
+    try:
+        check_base(path)
+    except IncompatibleBaseError as error:
+        here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+        raise IncompatibleBaseError(
+            error.what,
+            why=error.why,
+            next=f"give the wheel of this Python ({here}): pip download --no-deps"
+            f" {name.project}=={name.version.public}, or run dspatch with the Python of this one",
+        ) from None
 
 
 def run(subject: Subject, console: Console, wanted: Wanted) -> Proven:

@@ -15,6 +15,7 @@ from dspatch.errors import (
     EngineEnvironmentError,
     NoGpuError,
     NoToleranceError,
+    UncomputableError,
 )
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def convert(
         "progress": step,
     }
     tested = conversion.selftest(**given) if wanted.selftest else None
-    report = tested.clean if tested else conversion.run(**given)
+    report = tested.clean if tested else conversion.run(**given, checkpoints=wanted.checkpoints)
     return _told(name, report, folder, tested)
 
 
@@ -122,9 +123,11 @@ def _told(name: str, report: Report, folder: Path, tested: Selftest | None) -> P
 
 
 def models_to_convert(wanted: Wanted, variants: Sequence[str]) -> list[str]:
-    """The models whose conversion is proven: those that were named, or those of the variants."""
+    """The models whose conversion is proven, as `models_of`."""
     from dspatch.conformance import small
 
+    if wanted.checkpoints and not wanted.models:
+        return []
     return small.converted(wanted.models or variants)
 
 
@@ -142,7 +145,10 @@ def need_tolerances(dtype: str) -> None:
 
 
 def check(done: Proven) -> None:
-    """Raise `ConformanceError` when a check failed, or a planted fault was missed."""
+    """Raise `ConformanceError` when a check failed, or a planted fault was missed.
+
+    `UncomputableError` when an engine refused all models with its reasons.
+    """
     if done.selftest is not None and not done.selftest.ok:
         missed = [
             f"{p.variant}: {p.fault.name}" + (f" found at {p.found_at}" if p.misplaced else "")
@@ -162,11 +168,25 @@ def check(done: Proven) -> None:
             next=f"see {done.files[-1]} for where it diverges; --reference-ops tells a kernel's fault"
             " from a model's",
         )
+    _need_computed(done)
     if not done.report.ok:
         raise ConformanceError(
             f"{done.name}: nothing was shown.",
             why=done.report.summary,
             next=f"read {done.files[1]}",
+        )
+
+
+def _need_computed(done: Proven) -> None:
+    from dspatch.conformance.conversion import refusal
+
+    reasons = {one.variant: refusal(one) for one in done.report.results if refusal(one)}
+    if reasons and reasons.keys() == {one.variant for one in done.report.results}:
+        raise UncomputableError(
+            f"{done.name}: it computes none of the models that were asked for.",
+            why="\n        ".join(f"{model}: {reason}" for model, reason in reasons.items()),
+            next="name another model, as in --variant deepseek-v2-lite; LMDeploy's PyTorch engine"
+            " (--backend pytorch) may serve this one",
         )
 
 

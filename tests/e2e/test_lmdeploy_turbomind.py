@@ -9,10 +9,10 @@ import pytest
 
 from dspatch import index
 from dspatch.carry.remote import releases
-from dspatch.conformance import conversion
+from dspatch.conformance import conversion, oracle, small
 from dspatch.conformance.report import Report
 from dspatch.console import Console
-from dspatch.engines import silent
+from dspatch.engines import silent, turbomind
 from dspatch.stages import apply, build
 from dspatch.stages.request import Request
 
@@ -109,3 +109,15 @@ def test_stock_turbomind_neither_has_the_model_nor_says_that_another_engine_star
     assert said(report, PLAIN, "conversion.asked") == ("fail", "started: PytorchEngineConfig")
     assert said(report, PLAIN, "conversion.done")[0] == "fail"
     assert shown(report, PLAIN) == {"not-shown"}
+
+
+@pytest.mark.parametrize("rev", ["v0.18.0", "v0.13.0"])
+def test_heads_that_a_tp_does_not_divide_end_in_the_reason(rev: str, tmp_path: Path) -> None:
+    known, judge = turbomind.release(rev), oracle.ensure()
+    assert known is not None
+    assert judge.environment is not None
+    (golden,) = judge.golden([small.case(PLAIN)])
+    python = turbomind.prepare(patched(rev), known, judge.environment, silent).python
+    given = {PLAIN: golden.checkpoint.given}
+    made = turbomind.convert(python, given, known, tmp_path, gpus=3)[PLAIN]
+    assert "with tp=3: 4 attention heads cannot be shared out to 3 GPUs" in made.error

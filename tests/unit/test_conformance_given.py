@@ -57,6 +57,8 @@ def test_a_config_as_transformers_saves_it_means_the_same(tmp_path: Path) -> Non
     [
         ({"architectures": ["LlamaForCausalLM"]}, "architecture"),
         ({"quantization_config": {"quant_method": "fp8"}}, "quantised"),
+        ({"kv_lora_rank": "512"}, "kv_lora_rank is '512'"),
+        ({"n_routed_experts": True}, "n_routed_experts is True"),
         ({"kv_lora_rank": None, "v_head_dim": None}, "lacks kv_lora_rank, v_head_dim"),
         ({"rope_scaling": {"type": "linear", "factor": 2}}, "RoPE"),
         ({"vocab_size": 100}, "vocabulary"),

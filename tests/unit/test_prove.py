@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,13 @@ from dspatch import receipt
 from dspatch.conformance import CheckResult, Report, render
 from dspatch.conformance.report import Curves
 from dspatch.console import Console
-from dspatch.errors import ConformanceError, EngineEnvironmentError, NoGpuError, NoJobError
+from dspatch.errors import (
+    ConformanceError,
+    EngineEnvironmentError,
+    NoGpuError,
+    NoJobError,
+    UncomputableError,
+)
 from dspatch.job import Job, JobId, open_job
 from dspatch.stages import prove, proving
 
@@ -37,6 +44,30 @@ def test_a_failed_check_and_an_empty_report_are_errors() -> None:
     for states in (["pass", "fail"], ["not-shown"], []):
         with pytest.raises(ConformanceError):
             proving.check(proven(*states))
+
+
+def judged(model: str, check: str, status: str, note: str = "") -> CheckResult:
+    return CheckResult(check=check, variant=model, dtype="float32", status=status, note=note)  # type: ignore[arg-type]
+
+
+def test_a_release_that_computes_none_of_the_models_says_why_and_what_to_try() -> None:
+    refusal = (
+        "refused: NotImplementedError: TurboMind cannot compute v3: no router. Ask for another"
+    )
+    refused = [
+        judged("v3", "conversion.asked", "pass"),
+        judged("v3", "conversion.done", "not-shown", refusal),
+    ]
+    done = proving.Proven(
+        name="lmdeploy", report=Report(results=tuple(refused), facts={}), files=()
+    )
+    with pytest.raises(UncomputableError) as error:
+        proving.check(done)
+    assert (error.value.exit_code, error.value.follows_result) == (14, True)
+    assert error.value.why == "v3: TurboMind cannot compute v3: no router"
+    assert "--variant deepseek-v2-lite" in error.value.next
+    others = (*refused, judged("v2", "conversion.done", "pass"))
+    proving.check(replace(done, report=Report(results=others, facts={})))
 
 
 def test_a_missing_system_library_says_how_to_get_it() -> None:

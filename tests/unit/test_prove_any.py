@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,17 @@ def test_a_wheel_of_something_else(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(errors.WheelError, match=r"no wheel of vllm|not the file name"):
         prove_any.of_wheel(tmp_path / name, "vllm")
+
+
+def test_a_wheel_for_another_python_names_the_one_to_give(tmp_path: Path) -> None:
+    path = tmp_path / "lmdeploy-0.18.0-cp27-cp27m-manylinux_2_28_x86_64.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("lmdeploy-0.18.0.dist-info/METADATA", "Name: lmdeploy\nVersion: 0.18.0\n")
+        archive.writestr("lmdeploy-0.18.0.dist-info/RECORD", "")
+    with pytest.raises(errors.IncompatibleBaseError, match="cannot run on this machine") as error:
+        prove_any.of_wheel(path, "lmdeploy")
+    here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    assert f"({here}): pip download --no-deps lmdeploy==0.18.0" in error.value.next
 
 
 @pytest.mark.parametrize(

@@ -28,13 +28,18 @@ GROUPS = {"topk_method": "group_limited_greedy", "expert_num": [0, 160], "moe_gr
 BIAS = {"topk_method": "noaux_tc", "scoring_func": "sigmoid"}
 
 
-def refused(config: dict[str, Any], *, latent: bool, first: bool = False) -> str:
-    """The reason of the module that is rendered for such a release; empty where it has none."""
+def rendered(*, latent: bool = True, first: bool = False) -> dict[str, Any]:
+    """The names of the module that is rendered for such a release."""
     traits = {"mla_latent": latent, "groups_before_softmax": first}
     context = render.Context(traits=traits, variants=())  # type: ignore[arg-type]
-    source = render.render_file(FOLDER, "turbomind/limits.py.j2", context)
     module: dict[str, Any] = {}
-    exec(source, module)
+    exec(render.render_file(FOLDER, "turbomind/limits.py.j2", context), module)
+    return module
+
+
+def refused(config: dict[str, Any], *, latent: bool, first: bool = False) -> str:
+    """The reason of the module that is rendered for such a release; empty where it has none."""
+    module = rendered(latent=latent, first=first)
     try:
         module["need_computable"](SimpleNamespace(**config))
     except NotImplementedError as error:
@@ -75,3 +80,22 @@ def test_what_no_kernel_computes_is_refused_with_its_reason(
 def test_routers_that_a_release_lacks_or_has_wrong_are_refused() -> None:
     assert "does not have" in refused({**EXPANDED, **BIAS}, latent=False)
     assert "before the softmax" in refused({**EXPANDED, **GROUPS}, latent=False, first=True)
+
+
+@pytest.mark.parametrize("wrong", ["512", None, 512.0, True, -1])
+def test_a_size_that_is_no_whole_number_is_named(wrong: Any) -> None:
+    need_whole, whole = rendered()["need_whole"], dict.fromkeys(rendered()["WHOLE"], 1)
+    need_whole(whole)
+    with pytest.raises(NotImplementedError, match="kv_lora_rank is"):
+        need_whole({**whole, "kv_lora_rank": wrong})
+
+
+def test_heads_that_a_tp_does_not_divide_are_refused() -> None:
+    need_split = rendered()["need_split"]
+    config = SimpleNamespace(kv_lora_rank=512, head_num=16)
+    need_split(config, 8)
+    with pytest.raises(NotImplementedError, match="with tp=3: 16 attention heads"):
+        need_split(config, 3)
+    need_split(
+        SimpleNamespace(kv_lora_rank=0, head_num=16), 3
+    )  # other models are none of its business

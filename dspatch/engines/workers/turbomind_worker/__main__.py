@@ -24,7 +24,7 @@ def main(request: Path) -> None:
     """Convert every checkpoint; one that fails says why."""
     asked = json.loads(request.read_text())
     torch.set_num_threads(2)
-    engine = {key: asked[key] for key in ("builders", "latent", "vocab_first")}
+    engine = {key: asked[key] for key in ("builders", "latent", "vocab_first", "gpus")}
     stubbed = stubs.BUILDERS if asked["builders"] else stubs.STUBBED
     facts: dict[str, Any] = {"stubbed": stubbed, "torch": torch.__version__}
     try:
@@ -38,7 +38,7 @@ def main(request: Path) -> None:
         (out / "result.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
-def _one(trial: dict[str, Any], out: Path, engine: dict[str, bool]) -> dict[str, Any]:
+def _one(trial: dict[str, Any], out: Path, engine: dict[str, Any]) -> dict[str, Any]:
     from safetensors.torch import save_file
 
     checkpoint, asked = Path(trial["checkpoint"]), ""
@@ -55,15 +55,17 @@ def _one(trial: dict[str, Any], out: Path, engine: dict[str, bool]) -> dict[str,
 
 
 def _converted(
-    checkpoint: Path, asked: str, engine: dict[str, bool]
+    checkpoint: Path, asked: str, engine: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     if not engine["builders"]:
-        return convert.run(checkpoint, latent=engine["latent"], vocab_first=engine["vocab_first"])
+        return convert.run(
+            checkpoint, **{key: engine[key] for key in ("latent", "vocab_first", "gpus")}
+        )
     from . import builders
 
     if asked.startswith(REFUSED):
         raise NotImplementedError(asked.removeprefix("nothing: "))
-    return builders.run(checkpoint)
+    return builders.run(checkpoint, gpus=engine["gpus"])
 
 
 def _told(error: Exception) -> str:

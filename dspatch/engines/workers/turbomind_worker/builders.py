@@ -55,7 +55,7 @@ def _wide(key: str, value: torch.Tensor) -> torch.Tensor:
     return value.double() if value.dtype == torch.float32 and not key.endswith(KEPT) else value
 
 
-def run(checkpoint: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def run(checkpoint: Path, *, gpus: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the engine is given, in the layout of earlier releases, and what is wrong with it; see `convert.run`.
 
     Raises whatever the release's own code raises.
@@ -68,7 +68,7 @@ def run(checkpoint: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     _unrounded()
     _model_of(checkpoint, base)
     config = TurbomindEngineConfig()
-    config.devices = [0]
+    config.devices, config.attn_tp_size = [0], gpus
     model, path, kind = get_tm_config(str(checkpoint), config)
     seen: list[Watched] = []
     own = model_loader.create_checkpoint

@@ -73,7 +73,7 @@ class Watched:
 
 
 def run(
-    checkpoint: Path, *, latent: bool, vocab_first: bool
+    checkpoint: Path, *, latent: bool, vocab_first: bool, gpus: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The configuration as the engine reads it, and what was written: `tensors`, and what is wrong.
 
@@ -84,10 +84,10 @@ def run(
     from lmdeploy.messages import TurbomindEngineConfig
     from lmdeploy.turbomind.deploy.converter import get_tm_model
 
-    config = TurbomindEngineConfig()
-    for size in ("attn_tp_size", "attn_cp_size", "mlp_tp_size"):
+    config = TurbomindEngineConfig(tp=gpus)
+    for size, count in (("attn_tp_size", gpus), ("attn_cp_size", 1), ("mlp_tp_size", gpus)):
         if hasattr(config, size):
-            setattr(config, size, 1)
+            setattr(config, size, count)
     output = get_tm_model(str(checkpoint), "small", "base", config)
     asked = {**output.tm_config.to_dict()}
     wanted, written = names(asked, latent=latent, vocab_first=vocab_first), Written()
