@@ -80,7 +80,7 @@ class Finder:
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
         """The spec of a module of LMDeploy, or of a package that it needs and that is not here."""
-        if name.partition(".")[0] not in ("lmdeploy", "mmengine", "pydantic"):
+        if name.partition(".")[0] not in ("lmdeploy", "mmengine", "pydantic", "_turbomind"):
             return None
         file = self.folder / (name.replace(".", "/") + ".py")
         if file.is_file():
