@@ -42,13 +42,21 @@ def cli(traceback: bool) -> None:
 
 @cli.command()
 @options.job
+@options.without_extensions
 @options.sources
 @options.discard
 @options.fresh
 @click.option(
     "--reference-ops", is_flag=True, help="Prove with the plain-PyTorch twin of every operator."
 )
-def run(reference_ops: bool, fresh: bool, discard_edits: bool, as_json: bool, **given: Any) -> None:
+def run(
+    reference_ops: bool,
+    fresh: bool,
+    discard_edits: bool,
+    without_extensions: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
     """Go from a pin to a proven wheel.
 
     One after the other: apply, build-wheel, wheel verify, conformance. A release without a wheel
@@ -63,7 +71,10 @@ def run(reference_ops: bool, fresh: bool, discard_edits: bool, as_json: bool, **
 
     console = Console(as_json=as_json)
     wanted = proving.Wanted(reference_ops=reference_ops, fresh=fresh)
-    done = pipeline.run(words.request(given), console, wanted, discard_edits=discard_edits)
+    done = pipeline.run(
+        words.request(given), console, wanted,
+        discard_edits=discard_edits, without_extensions=without_extensions,
+    )  # fmt: skip
     show.whole_run(done, console)
 
 
@@ -109,6 +120,7 @@ def unapply(discard_edits: bool, as_json: bool, **given: Any) -> None:
 
 @cli.command("build-wheel")
 @options.job
+@options.without_extensions
 @click.option(
     "--delta",
     is_flag=True,
@@ -140,6 +152,7 @@ def unapply(discard_edits: bool, as_json: bool, **given: Any) -> None:
 )
 def build_wheel(
     delta: bool,
+    without_extensions: bool,
     mode: str | None,
     device: str | None,
     torch: str | None,
@@ -173,7 +186,7 @@ def build_wheel(
     chosen = how if mode == "source" else None if mode == "overlay" else stage.usual(job)
     if delta and chosen is not None:
         thin.refuse_compiled()
-    done = stage.run(job, console, chosen)
+    done = stage.run(job, console, chosen, without_extensions=without_extensions)
     if delta:
         show_wheel.thin(thin.run(done, console), console)
     else:

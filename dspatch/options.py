@@ -108,6 +108,11 @@ base = click.option(
 discard = click.option(
     "--discard-edits", is_flag=True, help="Drop edits made by hand in the job's tree."
 )
+without_extensions = click.option(
+    "--without-extensions",
+    is_flag=True,
+    help="Compile nothing: operators run in PyTorch alone, and no compiler is needed.",
+)
 fresh = click.option(
     "--fresh", is_flag=True, help="Measure again although nothing changed since the last report."
 )

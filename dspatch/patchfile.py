@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dspatch import astfind, tomlfile
+from dspatch import astfind, extensionspec, tomlfile
 from dspatch.edits import VERBS, Verb
 from dspatch.errors import PatchFormatError
+from dspatch.extensionspec import Extension
 from dspatch.traits import Trait, Traits
 
 TARGETS = ("cpu", "cuda")
@@ -18,6 +19,7 @@ FORM_SUFFIX = ".diff"
 _PATCH_KEYS = (
     "subject", "reason", "upstream", "drop-when", "targets", "needs", "families", "reference-ops",
     "written-for", "also-written-for", "fuzz", "waive", "upstream-test", "numbers", "file", "edit",
+    "extension",
 )  # fmt: skip
 _FILE_KEYS = ("path", "template", "when")
 _EDIT_KEYS = ("file", "symbol", "verb", "find", "text", "when")
@@ -105,6 +107,7 @@ class Patch:
     reference_ops: tuple[str, ...]
     files: tuple[NewFile, ...]
     edits: tuple[EditSpec, ...]
+    extensions: tuple[Extension, ...] = ()
     forms: tuple[Form, ...] = ()
     written_for: str | None = None
     also_written_for: tuple[str, ...] = ()
@@ -176,6 +179,7 @@ def load(
         reference_ops=source.strings(table, "reference-ops"),
         files=files,
         edits=edits,
+        extensions=_extensions(source, files),
         forms=forms,
         written_for=source.get(table, "written-for", str) if "written-for" in table else None,
         also_written_for=source.strings(table, "also-written-for"),
@@ -201,6 +205,17 @@ def forms_in(folder: Path) -> tuple[Form, ...]:
         Form(made_on=path.name.removesuffix(FORM_SUFFIX), path=path)
         for path in sorted(folder.glob(f"*{FORM_SUFFIX}"))
     )
+
+
+def _extensions(source: tomlfile.TomlFile, files: tuple[NewFile, ...]) -> tuple[Extension, ...]:
+    rendered = {file.path for file in files}
+    found = extensionspec.read(source, source.data)
+    for unit in (unit for extension in found for unit in extension.units):
+        if unit.source not in rendered:
+            raise source.fail(
+                f"`{unit.source}` is no [[file]] of this patch", key="units", within="extension"
+            )
+    return found
 
 
 def _text(

@@ -23,8 +23,9 @@ from dspatch.index import download
 from dspatch.job import Job
 from dspatch.pins import Accepted, Base, Engine, Pin, Target
 from dspatch.series import layered
-from dspatch.stages import compiling
+from dspatch.stages import compiling, extending
 from dspatch.stages.compiling import How, Prepared
+from dspatch.stages.extending import Extensions
 from dspatch.stages.request import pin_of
 from dspatch.wheel.names import overlay_version
 from dspatch.wheel.overlay import build_overlay
@@ -69,34 +70,43 @@ def usual(job: Job) -> How | None:
     return compiling.usual(pin_of(receipt.require(job, "apply")), job.id.target)
 
 
-def run(job: Job, console: Console, how: How | None = None) -> Built:
+def run(
+    job: Job, console: Console, how: How | None = None, *, without_extensions: bool = False
+) -> Built:
     """Build the wheel of a job: on its base wheel, or with `how` compiled here.
 
-    Raises `NoJobError` before `apply`, `EditedTreeError` after edits.
+    The extensions that its patches declare are compiled into either. Raises `NoJobError` before
+    `apply`, `EditedTreeError` after edits, and what `extending` raises.
     """
     content = receipt.require(job, "apply")
     _refuse_edits(job)
     pin = pin_of(content)
     with job.locked():
+        own = extending.declared(job, content, left_out=without_extensions)
         if how is not None:
-            return _from_source(
-                job, content, pin, compiling.prepare(job, content, pin, how, console), console
-            )
+            prepared = compiling.prepare(job, content, pin, how, console)
+            return _from_source(job, content, pin, prepared, own, console)
         base = pins.base_for(pin, job.id.target)
         accepted = [[a.path, a.reason, a.drop] for a in base.accepted]
-        digest = _digest(content, [base.sha256, accepted])
+        digest = _digest(content, [base.sha256, accepted, *own.inputs])
         kept = _kept(job, digest)
         if kept is not None:
             return _noted(kept, console)
         base_path = fetched(base, console)
         with console.working(f"building the overlay on {base.filename}"):
-            return _build(job, content, _Base(pin=pin, base=base, path=base_path), digest)
+            made = _Base(pin=pin, base=base, path=base_path, own=own)
+            return _build(job, content, made, digest, console)
 
 
 def _from_source(
-    job: Job, content: Mapping[str, Any], pin: Pin, prepared: Prepared, console: Console
+    job: Job,
+    content: Mapping[str, Any],
+    pin: Pin,
+    prepared: Prepared,
+    own: Extensions,
+    console: Console,
 ) -> Built:
-    digest = _digest(content, prepared.inputs)
+    digest = _digest(content, [*prepared.inputs, *own.inputs])
     kept = _kept(job, digest)
     # The wheel is held against what was compiled, so both are there or both are made.
     if (
@@ -108,17 +118,18 @@ def _from_source(
         changed = repo.changed_paths(_release_tree(content, pin), content["patched"]["tree"])
     base, path = compiling.build(prepared, content, changed, console, epoch=epoch())
     needs = compiling.requirements(prepared, path)
-    made = _Base(pin=pin, base=base, path=path, compiled=prepared.told, requirements=needs)
-    return _build(job, content, made, digest)
+    made = _Base(pin=pin, base=base, path=path, own=own, compiled=prepared.told, requirements=needs)
+    return _build(job, content, made, digest, console)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Base:
-    """The wheel that an overlay starts from; `compiled` tells of one that was built here."""
+    """The wheel that an overlay starts from; `compiled` tells of one that was built here, `own` of extensions."""
 
     pin: Pin
     base: Base
     path: Path
+    own: Extensions
     compiled: Mapping[str, object] | None = None
     requirements: Mapping[str, str] = field(default_factory=dict)
 
@@ -186,7 +197,9 @@ def _noted(kept: Built, console: Console) -> Built:
     return kept
 
 
-def _build(job: Job, content: Mapping[str, Any], made: _Base, digest: str) -> Built:
+def _build(
+    job: Job, content: Mapping[str, Any], made: _Base, digest: str, console: Console
+) -> Built:
     pin, base, base_path = made.pin, made.base, made.path
     engine = pins.engine(pin.engine)
     release = _release_tree(content, pin)
@@ -212,6 +225,8 @@ def _build(job: Job, content: Mapping[str, Any], made: _Base, digest: str) -> Bu
             patches=(*_revision(content, repo, release), *_records(job, content, repo)),
             ancestors=_ancestors(pin, content),
             version_file=_version_file(engine, base_path),
+            extensions=extending.objects(made.own, patched, read, base_path.name, console),
+            extension_sources=made.own.sources(changed),
             executable=_new_modes(pristine, patched, changed),
             requirements=made.requirements,
             compiled=made.compiled is not None,
@@ -225,6 +240,7 @@ def _build(job: Job, content: Mapping[str, Any], made: _Base, digest: str) -> Bu
             "inputs": digest,
             "base": asdict(base),
             **({"compiled": made.compiled} if made.compiled else {}),
+            **made.own.told,
             "patched": content["patched"],
             "wheel": overlay.as_dict(),
         },

@@ -27,13 +27,21 @@ class Done:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def run(request: Request, console: Console, wanted: Wanted, *, discard_edits: bool = False) -> Done:
+def run(
+    request: Request,
+    console: Console,
+    wanted: Wanted,
+    *,
+    discard_edits: bool = False,
+    without_extensions: bool = False,
+) -> Done:
     """Apply, build, verify and prove; a stage whose inputs did not change is not done again."""
     seconds: dict[str, float] = {}
     with _timed("apply", seconds):
         applied = apply.run(request, console, discard_edits=discard_edits)
     with _timed("build-wheel", seconds):
-        built = build.run(applied.job, console, build.usual(applied.job))
+        how = build.usual(applied.job)
+        built = build.run(applied.job, console, how, without_extensions=without_extensions)
     with _timed("verify", seconds):
         verify(built.path, build.base_of(built, console))
     with _timed("conformance", seconds):

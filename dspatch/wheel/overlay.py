@@ -26,7 +26,7 @@ def build_overlay(plan: OverlayPlan, dest: Path) -> Overlay:
     reason, `WheelError` when the base or the plan is malformed.
     """
     if not plan.compiled:
-        refuse_native(plan.changes, plan.patches)
+        refuse_native(plan.changes.keys() - _own_sources(plan), plan.patches)
     with open_wheel(plan.base) as base:
         differences = accept(compare(base, plan.source), plan.accepted, plan.base.name)
         contents = decide(plan, base, differences)
@@ -48,6 +48,11 @@ def build_overlay(plan: OverlayPlan, dest: Path) -> Overlay:
         raw_members=len(raw),
         raw_bytes=sum(raw),
     )
+
+
+def _own_sources(plan: OverlayPlan) -> frozenset[str]:
+    """The sources of our own extensions; never a file that upstream has, whose object is the base's."""
+    return frozenset(path for path in plan.extension_sources if path not in plan.source)
 
 
 def _with_base(plan: OverlayPlan, base: OpenWheel) -> tuple[Ancestor, ...]:

@@ -78,7 +78,8 @@ class OverlayPlan:
 
     `source` maps the pinned source's paths to their bytes, read one by one and never kept.
     `changes` maps every path that the series changed to its new bytes, or to None if deleted.
-    `extensions` maps paths in the wheel to compiled objects of our own. `requirements` maps
+    `extensions` maps paths in the wheel to compiled objects of our own, `extension_sources` are the
+    files of `changes` that they were compiled from. `requirements` maps
     requirements as the base states them to what shall stand there instead. `executable` maps paths
     to whether they shall be so, where the series changed that or added them. `epoch` is
     SOURCE_DATE_EPOCH in seconds. `compiled` says that the base was built here, from the patched
@@ -94,6 +95,7 @@ class OverlayPlan:
     patches: tuple[PatchRecord, ...] = ()
     ancestors: tuple[Ancestor, ...] = ()
     extensions: Mapping[str, Path] = field(default_factory=dict)
+    extension_sources: frozenset[str] = frozenset()
     requirements: Mapping[str, str] = field(default_factory=dict)
     executable: Mapping[str, bool] = field(default_factory=dict)
     version_file: str = "vllm/_version.py"

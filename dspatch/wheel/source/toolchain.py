@@ -42,16 +42,21 @@ class Toolchain:
 def look(folder: Path, headers: Iterable[str]) -> Toolchain:
     """What this machine has for a build in a folder."""
     include = _toolkit(os.environ) / "include"
-    compiler = _version(["g++", "-dumpfullversion", "-dumpversion"], r"([\d.]+)")
+    found = compiler()
     return Toolchain(
-        compiler=compiler,
-        headers=frozenset(name for name in headers if compiler and _compiles(name, include)),
+        compiler=found,
+        headers=frozenset(name for name in headers if found and _compiles(name, include)),
         nvcc=_version([nvcc(os.environ), "--version"], r"release ([\d.]+)"),
         ccache=shutil.which("ccache") is not None,
         cores=len(os.sched_getaffinity(0)),
         memory=_memory() / GIGA,
         disk=shutil.disk_usage(folder).free / GIGA,
     )
+
+
+def compiler(program: str = "g++") -> Version | None:
+    """The version of a C++ compiler, or `None` where there is none of that name."""
+    return _version([program, "-dumpfullversion", "-dumpversion"], r"([\d.]+)")
 
 
 def nvcc(environment: Mapping[str, str]) -> str:
