@@ -34,7 +34,7 @@ def case(torch: Any, ops: Any, *, heads: int, context: int, batch: int, dtype: A
     asked = lengths.tolist(), table, BLOCK, torch.get_num_threads()
     step = ops.plan_decode(*asked)
     assert not isinstance(step, list), "no compiled kernel serves here"
-    with unittest.mock.patch.object(ops.cpu_mla_compiled, "chosen", lambda: None):
+    with unittest.mock.patch.object(ops.cpu_mla_compiled, "chosen", return_value=None):
         groups = ops.plan_decode(*asked)
 
     def upstream() -> Any:
