@@ -146,7 +146,9 @@ class Folder:
 
     def paths(self) -> list[str]:
         return [
-            str(each.relative_to(self._folder)) for each in self._folder.rglob("*") if each.is_file()
+            str(each.relative_to(self._folder))
+            for each in self._folder.rglob("*")
+            if each.is_file()
         ]
 
     def known_blob(self, path: str) -> None:
