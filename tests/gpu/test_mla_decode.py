@@ -338,6 +338,10 @@ PLANTED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "rows past the end kept": (
         "hopper.py", "if length - tile * TILE < TILE:", "if length < 0:", {"heads": 32},
     ),
+    "rows past the end of a pair kept": (
+        "seesaw.py", "if length - token < TILE:", "if length < 0:", {"heads": 128},
+    ),
+    "the unit of a part forgotten": ("seesaw.py", "unit * factor, mask", "factor, mask", {"heads": 128}),
 }  # fmt: skip
 
 
@@ -357,6 +361,7 @@ def test_planted_fault_is_caught(
         (package / source.name).write_text(content)
     monkeypatch.syspath_prepend(str(tmp_path))
     faulty = importlib.import_module(package.name)
-    kernel = "hopper" if file.startswith("hopper") else "portable"
+    module = file.removesuffix("_fp8.py").removesuffix(".py")
+    kernel = module if module in KERNELS else "portable"
     with pytest.raises(AssertionError):
         check(faulty, [70, 1, 900, 3000], kernel, **shape)

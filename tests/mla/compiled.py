@@ -43,7 +43,7 @@ SPARSE_SHAPES = {
 }
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 INTS = ("table", "lengths", "workers")
-FLOATS = ("lse", "part_out", "part_lse")
+FLOATS = ("lse", "part_out", "part_unit", "part_lse")
 NUMBERS = ("capacity", "table_stride", "page_stride", "token_stride")
 ALIGNED = ("q", "cache", *INTS, "out", *FLOATS, "page_stride", "token_stride")
 
@@ -117,6 +117,7 @@ def _compile(shape: Any, choice: Any, capability: tuple[int, int]) -> Any:
     elif choice.kernel == "seesaw":
         from mla_decode import hopper, seesaw
 
+        types["part_out"] = "*fp16"
         odd, fetch = seesaw.REGISTERS
         sizes |= {"ODD_REGISTERS": odd, "FETCH_REGISTERS": fetch}
         for name, rows in {"boxes": min(hopper.TILE, shape.page), "q_boxes": hopper.TILE}.items():
