@@ -108,6 +108,37 @@ def test_sglangs_kernel_is_right_as_the_benchmark_calls_it(tmp_path: Path) -> No
         run("peer.py", tmp_path)
 
 
+TURNS = ["parts", "blocks", "pages", "ahead"]
+
+
+def test_the_roles_of_the_kernel_for_64_rows_take_turns(tmp_path: Path) -> None:
+    """On a CPU, a thread for each: right to the criteria of fp64, and nobody waits for what never comes."""
+    rendered.write(tmp_path / "mla_decode")
+    assert run("turns.py", tmp_path, *TURNS).split() == TURNS
+
+
+OUT_OF_TURN = {
+    "the unit of a part forgotten": ("unit * factor, mask", "factor, mask", "parts"),
+    "rows past the end kept": ("_clear_unwritten(even, length - token)", "_clear_unwritten(even, TILE)", "parts"),
+    "the right half scaled by the wrong peak": ("shrink = shrink * shrink_even", "shrink = shrink", "blocks"),
+    "one of two pieces of a page twice": ("at % PER_PAGE * HEIGHT", "0", "pages"),
+    "the same tile asked for twice": ("following, tile + 1,", "following, tile,", "ahead"),
+    "a place that nobody frees": ("empty.index(ODD_LEFT), count=1", "empty.index(ODD_LEFT), count=1, pred=False", "blocks"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", OUT_OF_TURN)
+def test_planted_fault_of_the_kernel_for_64_rows_is_caught(fault: str, tmp_path: Path) -> None:
+    find, text, check = OUT_OF_TURN[fault]
+    rendered.write(tmp_path / "mla_decode")
+    source = tmp_path / "mla_decode" / "seesaw.py"
+    content = source.read_text()
+    assert content.count(find) == 1
+    source.write_text(content.replace(find, text))
+    with pytest.raises(ProcessError, match="Error"):
+        run("turns.py", tmp_path, check)
+
+
 @cache
 def compiled(folder: Path) -> list[dict[str, Any]]:
     """Every kernel of the published models, compiled for every card."""
