@@ -123,7 +123,7 @@ OUT_OF_TURN = {
     "the right half scaled by the wrong peak": ("shrink = shrink * shrink_even", "shrink = shrink", "blocks"),
     "one of two pieces of a page twice": ("at % PER_PAGE * HEIGHT", "0", "pages"),
     "the same tile asked for twice": ("following, tile + 1,", "following, tile,", "ahead"),
-    "a place that nobody frees": ("empty.index(ODD_LEFT), count=1", "empty.index(ODD_LEFT), count=1, pred=False", "blocks"),
+    "a place that nobody frees": ("empty.index(ODD_LEFT), count=1)", "empty.index(ODD_LEFT), pred=False)", "blocks"),
 }  # fmt: skip
 
 

@@ -191,7 +191,9 @@ def _load(at: Pointer, mask: Any = True, other: Any = 0) -> Tensor:
 
 def _store(at: Pointer, values: Tensor, mask: Any = True) -> None:
     mask = np.broadcast_to(Tensor(mask).value, at.at.shape)
-    at.buffer[at.at[mask]] = np.broadcast_to(values.value, at.at.shape)[mask].astype(at.buffer.dtype)
+    at.buffer[at.at[mask]] = np.broadcast_to(values.value, at.at.shape)[mask].astype(
+        at.buffer.dtype
+    )
 
 
 def _assembly(text: str, _constraints: str, arguments: Sequence[Any], **_: Any) -> None:
