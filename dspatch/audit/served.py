@@ -17,7 +17,7 @@ from dspatch.audit.select import Model, User, concerning
 from dspatch.carry.matrix import spans
 from dspatch.carry.matrix.matrix import APPLIES
 from dspatch.facts import Variant
-from dspatch.series import TARGETS
+from dspatch.pins import engine
 
 GRAVE = ("wrong", "crash")
 Verdicts = Mapping[tuple[str, str, str], str]  # of patch, target and release
@@ -40,7 +40,7 @@ class Known:
 def table(known: Known) -> Iterator[tuple[str, str, str, str]]:
     """Rows of models, target, releases and state; models with the same states share theirs."""
     releases = known.recorded.releases
-    for target in TARGETS:
+    for target in engine(known.engine).targets:
         groups: dict[tuple[str, ...], list[str]] = {}
         for model in variants.table().values():
             groups.setdefault(_states(known, model, target), []).append(model.name)
