@@ -227,3 +227,9 @@ def test_an_engine_that_stops_half_way_is_judged_by_what_it_had_shown() -> None:
     unshown = {name for name, result in found.items() if result.status == "not-shown"}
     assert unshown == {"batch.mixed", "prefix.hit"}
     assert found["golden.fp32"].status == "pass"
+
+
+def test_logits_of_the_prompt_that_an_engine_keeps_to_itself_are_a_failure() -> None:
+    runs = {f"{run}/": {"long": prompt(prefill_rel=None)} for run in ("alone", "together", "again")}
+    found = judged("golden.fp32", seen(measures={**seen().measures, "runs": runs}))
+    assert (found.status, found.note) == ("fail", "worst: logits of prompt `long`")

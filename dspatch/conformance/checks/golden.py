@@ -32,7 +32,8 @@ def _differences(seen: Seen) -> Iterator[tuple[float, str]]:
     for prompt, measures in seen.alone.items():
         logits = [["logits", measures["prefill_rel"]], ["decode logits", measures["decode_rel"]]]
         for name, value in [*measures["layers"], *logits]:
-            yield math.inf if math.isnan(value) else value, f"{name} of prompt `{prompt}`"
+            missing = value is None or math.isnan(value)
+            yield math.inf if missing else value, f"{name} of prompt `{prompt}`"
 
 
 def first_outside(seen: Seen, limit: float) -> str:

@@ -39,6 +39,8 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
         max_logprobs=1 << 30,
         seed=0,
     )
+    if _before_inputs():
+        llm.llm_engine.output_processor.process_prompt_logprob = _keep_prompt_logprobs
     try:
         yield llm
     finally:
@@ -47,7 +49,8 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
         from vllm.distributed import parallel_state
 
         parallel_state.destroy_model_parallel()
-        parallel_state.destroy_distributed_environment()
+        # 0.4.2 keeps what it has begun, and takes it up again.
+        getattr(parallel_state, "destroy_distributed_environment", lambda: None)()
 
 
 def _raw_logits() -> None:
@@ -65,6 +68,26 @@ def _raw_logits() -> None:
             return logits.float()
 
     vars(sampler)["torch"] = RawLogits()
+
+
+def generated(llm: Any, prompts: list[list[int]], sampling: Any) -> Any:
+    """What an engine of any release makes of prompts that are token ids."""
+    if _before_inputs():
+        return llm.generate(prompt_token_ids=prompts, sampling_params=sampling, use_tqdm=False)
+    inputs = [{"prompt_token_ids": ids} for ids in prompts]
+    return llm.generate(inputs, sampling, use_tqdm=False)
+
+
+def _before_inputs() -> bool:
+    """Whether the release is 0.4.2 or older, which takes prompts in other ways."""
+    return needed() and importlib.util.find_spec("vllm.inputs") is None
+
+
+def _keep_prompt_logprobs(seq_group: Any, outputs: Any) -> None:
+    """What 0.4.2 does with the prompt's log-probabilities, also where no tokenizer is."""
+    found = outputs[0].prompt_logprobs
+    if found is not None:
+        seq_group.prompt_logprobs = [*(seq_group.prompt_logprobs or [None]), *found]
 
 
 def model_of(llm: Any) -> Any:
@@ -91,7 +114,9 @@ def facts(llm: Any) -> dict[str, Any]:
 
 
 def _cache(worker: Any) -> dict[str, Any]:
-    held = [cache for engine in worker.cpu_cache for cache in engine]
+    # 0.4.2 has one engine, whose layers stand there by themselves.
+    engines = worker.cpu_cache if isinstance(worker.cpu_cache[0], list) else [worker.cpu_cache]
+    held = [cache for engine in engines for cache in engine]
     total = sum(cache.numel() * cache.element_size() for cache in held)
     config = worker.cache_config
     return {

@@ -93,8 +93,7 @@ def generate(
         logprobs=every,
         prompt_logprobs=every if prompt_logits else None,
     )
-    inputs = [{"prompt_token_ids": ids} for ids in prompts.values()]
-    outputs = llm.generate(inputs, sampling, use_tqdm=False)
+    outputs = older.generated(llm, list(prompts.values()), sampling)
     return {name: _result(output) for name, output in zip(prompts, outputs, strict=True)}
 
 
