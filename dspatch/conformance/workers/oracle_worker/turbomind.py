@@ -116,7 +116,7 @@ class TurboMind:
         if self.model["topk_method"] == "noaux_tc":
             sigmoid = self.model.get("scoring_func") == "sigmoid"
             score = logits.sigmoid() if sigmoid else logits.softmax(-1)
-            return score, score + part["gate.score_correction_bias"]
+            return score, self._best_pairs(score + part["gate.score_correction_bias"])
         if self.model["topk_method"] != "group_limited_greedy":
             return logits.softmax(-1), logits
         if self.masks_first:
@@ -124,6 +124,16 @@ class TurboMind:
             return masked.softmax(-1), masked
         masked = self._strong(logits.softmax(-1), 0.0)
         return masked, masked
+
+    def _best_pairs(self, choice: Tensor) -> Tensor:
+        """The choice among the groups whose two best experts together are best."""
+        groups, kept = self.model["moe_group_num"], self.model["topk_group"]
+        if kept >= groups:
+            return choice
+        grouped = choice.unflatten(-1, (groups, -1))
+        pairs = grouped.topk(2)[0].sum(-1)
+        best = torch.zeros_like(pairs).scatter(1, pairs.topk(kept)[1], 1)
+        return grouped.masked_fill(best[..., None] == 0, -math.inf).flatten(-2)
 
     def _strong(self, score: Tensor, fill: float) -> Tensor:
         """The scores with those outside the groups of the best experts filled."""

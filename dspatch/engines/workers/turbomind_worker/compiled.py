@@ -59,6 +59,8 @@ DataType = _names("DataType", {f"TYPE_{kind}": kind for kind in KINDS.split()})
 ActivationType = _names("ActivationType", "kSilu kSiluGptOss")
 # What a parameter takes; the types that are not here stand for float64.
 BITS = {"UINT4": 4, "FP8_E4M3": 8, "UINT8": 8}
+# What the engine keeps in the type that it is given.
+EXACT = ("scales", "zeros", "score_correction_bias")
 
 
 class Config:
@@ -105,7 +107,7 @@ class Slot:
 
 
 class Scales(Slot):
-    """Scales and zero points of a quantised weight, which keep their own type."""
+    """Scales, zero points and the router's bias, which keep their own type."""
 
     @property
     def byte_size(self) -> int:
@@ -124,7 +126,7 @@ class Module:
 
     def param(self, name: str) -> Any:
         assert name in PARAMETERS[self.kind].split(), f"{self.kind} has no parameter {name}"
-        slot = Scales if name in ("scales", "zeros") else Slot
+        slot = Scales if name in EXACT else Slot
         return SimpleNamespace(alloc=lambda shape, kind: slot(self, name, shape, kind))
 
     def add_child_raw(self, name: str, child: Module) -> None:
