@@ -32,14 +32,17 @@ def rendered(*, latent: bool = True, first: bool = False) -> dict[str, Any]:
     """The names of the module that is rendered for such a release."""
     traits = {"mla_latent": latent, "groups_before_softmax": first}
     context = render.Context(traits=traits, variants=())  # type: ignore[arg-type]
-    module: dict[str, Any] = {}
+    module: dict[str, Any] = {"__name__": "limits", "__package__": ""}
     exec(render.render_file(FOLDER, "turbomind/limits.py.j2", context), module)
     return module
 
 
-def refused(config: dict[str, Any], *, latent: bool, first: bool = False) -> str:
+def refused(
+    config: dict[str, Any], *, latent: bool, first: bool = False, grouped: bool = False
+) -> str:
     """The reason of the module that is rendered for such a release; empty where it has none."""
     module = rendered(latent=latent, first=first)
+    module["NOAUX_GROUPS"] = grouped
     try:
         module["need_computable"](SimpleNamespace(**config))
     except NotImplementedError as error:
@@ -99,3 +102,18 @@ def test_heads_that_a_tp_does_not_divide_are_refused() -> None:
     need_split(
         SimpleNamespace(kv_lora_rank=0, head_num=16), 3
     )  # other models are none of its business
+
+
+V3 = {**LATENT, **BIAS, "expert_num": [0, 256], "experts_per_token": 8}
+
+
+@pytest.mark.parametrize(
+    ("groups", "kept", "chosen", "passes"),
+    [(8, 4, 8, True), (8, 8, 8, True), (7, 4, 8, False), (256, 4, 4, False), (64, 1, 8, False)],
+)
+def test_a_gate_that_was_compiled_for_groups_takes_those_that_it_can_choose_from(
+    groups: int, kept: int, chosen: int, passes: bool
+) -> None:
+    config = {**V3, "moe_group_num": groups, "topk_group": kept, "experts_per_token": chosen}
+    assert (refused(config, latent=True, grouped=True) == "") == passes
+    assert "its kernel knows one" in refused(config, latent=True)

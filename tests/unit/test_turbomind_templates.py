@@ -29,7 +29,7 @@ def loaded(name: str, module: str, **known: Any) -> ModuleType:
     return made
 
 
-LIMITS = loaded("deepseek_limits", "deepseek_limits")
+LIMITS = loaded("deepseek_limits", "deepseek_limits", __package__="")
 
 
 def unable(name: str, **changes: Any) -> str | None:
@@ -55,6 +55,38 @@ def test_the_third_generation_is_refused_for_its_router(name: str) -> None:
     told = unable(name)
     assert told
     assert "from 8 groups by noaux_tc" in told
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3", "deepseek-r1", "deepseek-v3.1"])
+def test_where_the_gate_was_compiled_for_groups_the_third_generation_is_taken(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LIMITS, "NOAUX_GROUPS", True)
+    assert unable(name) is None
+    # transformers leaves both out.
+    assert unable(name, topk_method=None, scoring_func=None) is None
+    assert unable("deepseek-v2") is None
+    assert "by an indexer" in str(unable(name, architectures=["DeepseekV32ForCausalLM"]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"topk_method": "group_limited_greedy"}, "is not that of DeepSeek-V3"),
+        ({"scoring_func": "softmax"}, "scores experts by softmax"),
+        ({"n_group": 7}, "4 of 7 groups of 256 experts"),
+        ({"topk_group": 9}, "9 of 8 groups"),
+        ({"n_group": 256}, "groups of 1 expert,"),
+        ({"num_experts_per_tok": 33}, "33 experts a token"),
+        ({"n_routed_experts": 16, "topk_group": 2}, "8 experts a token"),
+        ({"kv_lora_rank": 256}, "latents of 512 + 64"),
+    ],
+)
+def test_the_gate_for_groups_has_rules_of_its_own(
+    changes: dict[str, Any], part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LIMITS, "NOAUX_GROUPS", True)
+    assert part in str(unable("deepseek-v3", **changes))
 
 
 def test_other_models_are_none_of_its_business() -> None:
