@@ -53,7 +53,8 @@ char smem[1 << 16];
 using namespace turbomind;
 #include "kernel.inl"
 extern "C" void gate(float* scales, int8_t* masks, int* accum, const float* logits, const bool* valid,
-                     const float* bias, int tokens, int padded, int experts, int top, int groups, int kept, float scale, int threads)
+                     const float* bias, int tokens, int padded, int experts, int top, int groups, int kept,
+                     float scale, int threads)
 {
     blockDim.x = threads;
     for (blockIdx.x = 0; blockIdx.x < tokens; ++blockIdx.x) {
