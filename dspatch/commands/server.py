@@ -45,7 +45,7 @@ OPTIONS = (
 LIMITS = ("no_client", "max_requests", "timeout")
 OF_URL = ("model", "api_key_env")
 # What says nothing about a server.
-OF_NUMBERS = ("fresh", "selftest", "reference_ops", "dtype", "checkpoints")
+OF_NUMBERS = ("fresh", "selftest", "adversarial", "reference_ops", "dtype", "checkpoints")
 
 
 def options(command: Command) -> Command:

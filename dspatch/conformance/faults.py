@@ -9,6 +9,11 @@ from typing import Any, Literal
 LAYER = "model.layers.1"
 
 
+Run = Literal[
+    "alone", "together", "again", "local", "late", "routed", "turned", "sampled", "selfkl"
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """A planted fault.
@@ -17,7 +22,8 @@ class Fault:
     `load` fault spoils the stream of weights as `plant` says (`drop`, `swap` or `scale` names).
     A `conversion` fault spoils what an engine converted (see `oracle_worker/spoiled.py`).
     `run` is the run that shows it, `at` the places, by layer and operation, at one of which a
-    diagnosis must find it. `needs` are the config's features without which the fault would
+    diagnosis must find it; empty of a run that asks one thing only. `hook` is the worker's name for
+    it, where that is another. `needs` are the config's features without which the fault would
     change nothing.
     """
 
@@ -25,13 +31,19 @@ class Fault:
     kind: Literal["hook", "load", "conversion"]
     caught_by: str
     at: tuple[str, ...]
-    run: Literal["alone", "together", "again"] = "alone"
+    run: Run = "alone"
+    hook: str = ""
     needs: tuple[str, ...] = ()
     plant: Mapping[str, Any] = field(default_factory=dict)
 
     def fits(self, config: Mapping[str, Any]) -> bool:
         """Whether a model with this config can have the fault."""
         return all(FEATURES[need](config) for need in self.needs)
+
+    @property
+    def plants(self) -> str:
+        """What the engine's worker is told to plant."""
+        return self.hook or self.name
 
     @property
     def tensors(self) -> set[str]:
@@ -48,11 +60,30 @@ FEATURES: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "routed-scaling": lambda config: config["routed_scaling_factor"] != 1.0,
     "indexer": lambda config: "index_topk" in config,
     "fp8-blocks": lambda config: config.get("stored") == "fp8-blocks",
+    "quiet": lambda config: "embedding_gain" in config,
+    "normed-weights": lambda config: bool(config["norm_topk_prob"]),
+    "raw-weights": lambda config: not config["norm_topk_prob"],
+    "softmax-router": lambda config: config["scoring_func"] == "softmax",
 }
 
 
 def _hook(name: str, caught_by: str, at: str, *needs: str) -> Fault:
     return Fault(name=name, kind="hook", caught_by=caught_by, at=tuple(at.split()), needs=needs)
+
+
+def _asked(name: str, caught_by: str, run: Run, *needs: str, hook: str = "") -> Fault:
+    """A fault that a run which asks one thing only shows."""
+    return Fault(
+        name=name, kind="hook", caught_by=caught_by, at=("",), run=run, hook=hook, needs=needs
+    )
+
+
+def _layer(hook: str, *needs: str) -> Fault:
+    return _asked(f"{hook}-by-layer", "layers.local", "local", *needs, hook=hook)
+
+
+def _router(name: str, *needs: str) -> Fault:
+    return _asked(name, "kernels.route", "routed", *needs)
 
 
 def _load(name: str, caught_by: str, at: str, **plant: list[str]) -> Fault:
@@ -89,6 +120,27 @@ FAULTS: tuple[Fault, ...] = (
     _hook("cache-lost-between-chunks", "prefill.chunked", LOST),
     replace(_hook("cached-prefix-lost", "prefix.hit", LOST), run="again"),
     replace(_hook("batch-rows-swapped", "batch.mixed", "final_norm"), run="together"),
+    _layer("unloaded-norm"),
+    _layer("missing-shared-expert"),
+    _layer("wrong-softmax-scale", "yarn"),
+    _layer("wrong-rope-layout"),
+    _layer("routed-scaling-one", "routed-scaling"),
+    _router("masked-with-zero", "groups", "router-bias"),
+    _router("group-by-max", "groups", "router-bias"),
+    _router("mixes-with-bias", "router-bias"),
+    _router("bias-rounded", "router-bias"),
+    _router("not-renormalised", "normed-weights"),
+    _router("masked-before-softmax", "groups", "softmax-router"),
+    _router("renormalised", "raw-weights"),
+    _hook("wrong-epsilon", "golden.fp32", "0.input_norm", "quiet"),
+    _hook("logits-flattened", "logits.kl", "head"),
+    _hook("logits-capped", "logits.topk", "head"),
+    _asked("angles-stretched", "rope.table", "turned"),
+    _asked("cache-lost-late", "decode.late", "late"),
+    _asked("temperature-ignored", "sampling.distribution", "sampled"),
+    _asked("top-p-ignored", "sampling.distribution", "sampled"),
+    _asked("seed-ignored", "sampling.seed", "sampled"),
+    _asked("decode-without-cache", "inv.selfkl", "selfkl", hook="cache-lost-before-decode"),
     _load(
         "norm-not-loaded",
         "weights.coverage",

@@ -118,7 +118,9 @@ class Oracle:
 
     def _golden(self, case: Case) -> Golden:
         made = checkpoint.of(case, written_with=self.identity)
-        key = checkpoint.digest([made.key, self.identity, small.prompts(), small.steps()])
+        key = checkpoint.digest(
+            [made.key, self.identity, small.prompts(case.dice), small.steps(), small.late()]
+        )
         return Golden(
             checkpoint=made, path=paths.cache() / "golden" / f"{case.variant}-{key}.safetensors"
         )
@@ -185,8 +187,9 @@ def _golden_task(golden: Golden) -> dict[str, Any]:
     return {
         "kind": "golden",
         "checkpoint": str(golden.checkpoint.path),
-        "prompts": small.prompts(),
+        "prompts": small.prompts(golden.checkpoint.case.dice),
         "steps": small.steps(),
+        "late": small.late(),
         "target": str(golden.path),
     }
 

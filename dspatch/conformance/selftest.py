@@ -24,12 +24,20 @@ RUN_CHECKS = {
         "golden.fp32",
         "golden.routes",
         "indexer.choices",
+        "logits.kl",
+        "logits.topk",
         "greedy.forced",
         "decode.paged",
         "prefill.chunked",
     ),
     "together": ("batch.mixed",),
     "again": ("prefix.hit",),
+    "local": ("layers.local",),
+    "late": ("decode.late",),
+    "routed": ("kernels.route",),
+    "turned": ("rope.table",),
+    "sampled": ("sampling.distribution", "sampling.seed"),
+    "selfkl": ("inv.selfkl",),
 }
 LOAD_CHECKS = ("weights.coverage", "weights.values")
 # Other projects' rules on the same runs, by the words for them.

@@ -22,8 +22,8 @@ SEED = 0
 class Case:
     """One small model: `deepseek-v3`, or in another form `deepseek-v3/plain-rope`.
 
-    One of the user's own lies in the folder `source`, whose files have the hashes `sources`. `stored`
-    names how its weights are quantised, where they are.
+    `dice` is the seed of its prompts. One of the user's own lies in the folder `source`, whose files
+    have the hashes `sources`. `stored` names how its weights are quantised, where they are.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Case:
     written_by: str = "published"
     stored: str = ""
     seed: int = SEED
+    dice: int | None = None
     source: Path | None = None
     sources: tuple[str, ...] = ()
 
@@ -65,13 +66,11 @@ def case(name: str) -> Case:
             next=f"try {variant.name}/{next(iter(rules()['forms']))}",
         )
     chosen = rules()["forms"][form]
-    changed = {**config, **chosen.get("changes", {})}
-    if changed["rope_scaling"] == "none":
-        changed["rope_scaling"] = None
+    changes = {k: None if v == "none" else v for k, v in chosen.get("changes", {}).items()}
     return Case(
         name=name,
         variant=variant.name,
-        config=changed,
+        config={**config, **changes},
         written_by=chosen.get("written-by", "published"),
         stored=chosen.get("stored", ""),
     )
@@ -112,6 +111,29 @@ def converted(names: Iterable[str]) -> list[str]:
         if name in rule.get("converted", ())
     ]
     return list(dict.fromkeys([*plain, *forms, *asked]))
+
+
+def adversarial(names: Iterable[str]) -> list[str]:
+    """The forms in which these variants are tried for what published models do not show.
+
+    Raises `UnknownVariantError` where there is none of them.
+    """
+    named = [case(name).variant for name in names]
+    forms = rules()["forms"].items()
+    found = [
+        f"{name}/{form}"
+        for name in dict.fromkeys(named)
+        for form, rule in forms
+        if name in rule.get("adversarial", ())
+    ]
+    if not found:
+        known = sorted({name for _, rule in forms for name in rule.get("adversarial", ())})
+        raise UnknownVariantError(
+            f"There is no adversarial model of {', '.join(named)}.",
+            why=f"small.toml has some of {', '.join(known)}",
+            next=f"name one of them: --variant {known[0]}",
+        )
+    return found
 
 
 def _without_model(asked: Iterable[str]) -> UnknownVariantError:
@@ -164,14 +186,19 @@ def _rope_scaling(variant: Variant) -> dict[str, Any] | None:
     return facts | dict(rules()["sizes"]["yarn"])
 
 
-def prompts() -> dict[str, list[int]]:
-    """Token ids of each prompt: random, the same always, below the small vocabulary."""
+def prompts(seed: int | None = None) -> dict[str, list[int]]:
+    """Token ids of each prompt: random, the same always for a seed, below the small vocabulary."""
     chosen, sizes = rules()["prompts"], rules()["sizes"]
-    dice = random.Random(chosen["seed"])
+    dice = random.Random(chosen["seed"] if seed is None else seed)
     return {
         name: [dice.randrange(2, sizes["vocab_size"]) for _ in range(length)]
         for name, length in chosen["tokens"].items()
     }
+
+
+def late() -> dict[str, Any]:
+    """The prompt that is continued for many more steps, and how many."""
+    return dict(rules()["prompts"]["late"])
 
 
 def steps() -> int:

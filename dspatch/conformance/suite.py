@@ -19,7 +19,7 @@ from dspatch.conformance import (
     tolerance,
 )
 from dspatch.conformance import given as own
-from dspatch.conformance.checks.seen import Seen
+from dspatch.conformance.checks.seen import PROBES, Seen
 from dspatch.conformance.oracle import Golden, Oracle
 from dspatch.conformance.report import CheckResult, Report
 from dspatch.conformance.small import Case
@@ -68,10 +68,29 @@ def run(
     `EngineEnvironmentError`, `CheckpointError` and `UnknownVariantError`.
     """
     given = [own.case(folder) for folder in checkpoints]
+    named = [small.case(name) for name in variants]
     bench = make_bench(python=python, out=out, engine=engine, options=options, progress=progress)
+    return _run(bench, named, given)
+
+
+def of_cases(
+    cases: Sequence[Case],
+    *,
+    python: Path,
+    out: Path,
+    engine: str = "vllm",
+    options: Options | None = None,
+    progress: Progress = engines.silent,
+) -> Report:
+    """The same of small models with seeds of their own; errors as of `run`."""
+    bench = make_bench(python=python, out=out, engine=engine, options=options, progress=progress)
+    return _run(bench, cases, [])
+
+
+def _run(bench: Bench, named: Sequence[Case], given: Sequence[Case]) -> Report:
     inspected = list(zip(given, bench.oracle.inspect(given), strict=True))
-    cases = [small.case(name) for name in variants] + [one for one, why in inspected if not why]
-    golden = bench.oracle.golden(cases, progress)
+    cases = [*named, *(one for one, why in inspected if not why)]
+    golden = bench.oracle.golden(cases, bench.progress)
     observed = observe(bench, [trial(case, one) for case, one in zip(cases, golden, strict=True)])
     seen = measured(bench, list(zip(golden, observed, strict=True)))
     judged = [
@@ -123,11 +142,15 @@ def trial(case: Case, golden: Golden, *, hooks: bool = False, loads: bool = Fals
         name=case.name,
         checkpoint=golden.checkpoint.path,
         config=case.config,
-        prompts=small.prompts(),
+        prompts=small.prompts(case.dice),
         steps=small.steps(),
         sparse_layers=case.sparse_layers,
         golden=golden.path,
-        hook_faults=[{"name": f.name, "run": f.run} for f in planted["hook"]] if hooks else [],
+        hook_faults=[
+            {"name": f.name, "run": f.run, "hook": f.plants} for f in planted["hook"] if hooks
+        ],
+        probes=() if loads else PROBES,
+        late=small.late(),
         load_faults=[f.plant for f in planted["load"]] if loads else [],
     )
 

@@ -45,6 +45,8 @@ class Trial:
     (token ids by name) for `steps` greedy tokens: alone, together, again; and the run that each of
     `hook_faults` names, under that fault. `golden` is a safetensors file whose `PROMPT.ids` and
     `PROMPT.rows` say at which positions of which texts the operations inside are to be recorded.
+    `probes` name further runs, that ask one thing each; one that an engine does not know is not made.
+    `late` is the `prompt` and the number of `steps` of one that goes on for long.
     """
 
     name: str
@@ -56,6 +58,8 @@ class Trial:
     golden: Path | None = None
     hook_faults: Sequence[Mapping[str, str]] = ()
     load_faults: Sequence[Mapping[str, Any]] = ()
+    probes: Sequence[str] = ()
+    late: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

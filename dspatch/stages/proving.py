@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dspatch.conformance.selftest import Selftest
 
 DTYPE = "float32"
+ADVERSARIAL = ("deepseek-v2-lite", "deepseek-v3")  # the variants that have such forms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,7 @@ class Wanted:
     """What to prove: small models (none: those of the job's variants), and how.
 
     With `checkpoints`, folders of the user's own, no other models but those that are named.
+    `adversarial`: the forms in which faults show that published models hide, and no others.
     `fresh` measures again although nothing changed since the last report.
     """
 
@@ -39,6 +41,7 @@ class Wanted:
     fresh: bool = False
     dtype: str = DTYPE
     checkpoints: tuple[Path, ...] = ()
+    adversarial: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,6 +204,10 @@ def models_of(wanted: Wanted, variants: Sequence[str]) -> list[str]:
     """The models that were named, those of the variants where none were; none beside checkpoints."""
     if wanted.checkpoints and not wanted.models:
         return []
+    if wanted.adversarial:
+        from dspatch.conformance import small
+
+        return small.adversarial(wanted.models or ADVERSARIAL)
     return models_for(wanted.models or variants)
 
 

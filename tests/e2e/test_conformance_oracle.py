@@ -195,6 +195,133 @@ def ask(standing: Oracle, golden: Golden, body: str, prompt: str) -> object:
     return json.loads(process.run(script, env=oracle.variables()).stdout)
 
 
+# docs/bug-cases.md: what is right, by numbers known beforehand and by two ways to the same number.
+CASES = """
+import math
+from oracle_worker import probing, rotary
+blind = []
+def need(bug, holds):
+    if not holds:
+        blind.append(bug)
+draw = torch.Generator().manual_seed(0)
+def rand(*shape):
+    return torch.randn(*shape, generator=draw, dtype=torch.float64)
+def yarn(**mscales):
+    fixed = {"beta_fast": 32, "beta_slow": 1, "original_max_position_embeddings": 4096}
+    return {"type": "yarn", "factor": 40, **fixed, **mscales}
+heads = {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rope_theta": 10000.0}
+def with_yarn(one, all_dim):
+    return {**heads, "rope_scaling": yarn(mscale=one, mscale_all_dim=all_dim)}
+lite, large, unequal = with_yarn(0.707, 0.707), with_yarn(1.0, 1.0), with_yarn(1.0, 0.5)
+def squared(config):
+    return twin.softmax_scale(config) * 192 ** 0.5
+need("B20", abs(squared(lite) - 1.58963) < 1e-5 and abs(squared(large) - 1.87385) < 1e-5)
+need("B21", abs(squared(unequal) - (0.05 * math.log(40) + 1) ** 2) < 1e-12)
+need("B21", abs(squared(with_yarn(1.0, 0)) - 1.0) < 1e-12)
+unit = torch.ones(64, 1, 64, dtype=torch.float64)
+lengths = [float(twin.rotate(c, unit).square().sum(-1).max()) for c in (lite, large)]
+need("B23", all(abs(length - 64) < 1e-9 for length in lengths))
+need("B23", abs(twin._turns(unequal)[1] - 1.36889 / 1.18444) < 1e-5)
+# Halves are pairs in another order: scores are equal, the tensors are not, and a mixture is wrong.
+order = [*range(0, 64, 2), *range(1, 64, 2)]
+plain = {**heads, "rope_scaling": None}
+angle = torch.arange(7, dtype=torch.float64)[:, None] * rotary.frequencies(64, 1e4, None)
+def halves(x):
+    a, b = x[..., :32], x[..., 32:]
+    return torch.cat((a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()), -1)
+q, k = rand(7, 64), rand(7, 64)
+def pairs(x):
+    return twin.rotate(plain, x[:, None])[:, 0]
+need("B24", torch.allclose(pairs(q) @ pairs(k).T, halves(q[:, order]) @ halves(k[:, order]).T))
+need("B24", torch.allclose(pairs(k)[:, order], halves(k[:, order])))
+need("B24", not torch.allclose(pairs(k), halves(k[:, order])))
+wrong = halves(q) @ halves(k).T - pairs(q) @ pairs(k).T
+need("B24", float(wrong.abs().max()) > 0.5 and abs(float(wrong[0, 0])) < 1e-9)
+def router(**changes):
+    return {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "n_group": 4, "topk_group": 2,
+        "num_experts_per_tok": 4, "norm_topk_prob": True, "routed_scaling_factor": 2.5, **changes}
+logits, none = 2 * rand(400, 16), torch.zeros(16)
+second = router(scoring_func="softmax", topk_method="group_limited_greedy", norm_topk_prob=False,
+    routed_scaling_factor=16.0)
+weights_, _ = twin.routed(second, logits, none)
+share = logits.softmax(-1)
+chosen = weights_ > 0
+need("B27", torch.allclose(weights_[chosen], 16 * share[chosen]))
+kept = chosen.unflatten(-1, (4, 4)).any(-1)
+best = share.unflatten(-1, (4, 4)).amax(-1).topk(2)[1].sort(-1)[0]
+both = kept.sum(-1) == 2
+need("B27", bool((kept.sum(-1) <= 2).all()) and int(both.sum()) > 200)
+need("B27", bool((best == kept.int().topk(2)[1].sort(-1)[0])[both].all()))
+high = rand(16).abs() + 2
+biased, _ = twin.routed(router(), logits, high)
+score = logits.sigmoid()
+taken = biased > 0
+bare = score.where(taken, 0.0)
+need("B28", torch.allclose(biased, 2.5 * bare / bare.sum(-1, keepdim=True)))
+mixed = (score + high).where(taken, 0.0)
+need("B28", float((2.5 * mixed / mixed.sum(-1, keepdim=True) - biased).abs().max()) > 0.3)
+def by_zero(bias):
+    choice = (score + bias).unflatten(-1, (4, 4))
+    best = choice.topk(2)[0].sum(-1).topk(2)[1]
+    lost = torch.ones(400, 4).scatter(1, best, 0)[..., None] == 1
+    return choice.masked_fill(lost, 0.0).flatten(-2).topk(4)[1].sort(-1)[0]
+def right(bias):
+    return twin.routed(router(), logits, bias)[0].topk(4)[1].sort(-1)[0]
+low = 0.5 * rand(16) - 2
+need("B29", float((by_zero(low) != right(low)).any(-1).double().mean()) > 0.5)
+need("B29", bool((by_zero(high) == right(high)).all()))
+vanished = torch.full((1, 16), -2000.0, dtype=torch.float64)
+need("B31", bool(twin.routed(router(), vanished, high)[0].isfinite().all()))
+for factor in (1.0, 2.5, 16.0):
+    for normed in (True, False):
+        asked = router(norm_topk_prob=normed, routed_scaling_factor=factor)
+        found = twin.routed(asked, logits, high)[0]
+        total = factor if normed else factor * bare.sum(-1)
+        need("B32", torch.allclose(found.sum(-1), torch.as_tensor(total, dtype=torch.float64).expand(400)))
+# A latent of 576 rows in blocks of 128: the last block is ragged, and the query must come first.
+def blocks(rows):
+    return -(-rows // 128)
+def expand(scale, rows):
+    return scale.repeat_interleave(128, 0)[:rows]
+qa, kva, sq, sk = rand(256, 64), rand(192, 64), rand(2, 1).abs(), rand(2, 1).abs()
+apart = torch.cat((qa * expand(sq, 256), kva * expand(sk, 192)))
+fused = torch.cat((qa, kva)) * expand(torch.cat((sq, sk)), 448)
+need("B15", blocks(576) == 5 and torch.allclose(fused, apart))
+turned = torch.cat((kva, qa)) * expand(torch.cat((sk, sq)), 448)
+need("B15", not torch.allclose(torch.cat((turned[192:], turned[:192])), apart))
+# An unquantised kv_b is what its own product makes of the unit matrix; absorbed, it gives the same attention.
+codes, scale = torch.randint(-8, 8, (2 * 14, 96), generator=draw).double(), rand(28, 3).abs()
+def product(x):
+    return x @ (codes * scale.repeat_interleave(32, 1)).T
+dense = product(torch.eye(96, dtype=torch.float64)).T
+need("B13", torch.equal(dense, codes * scale.repeat_interleave(32, 1)))
+need("B61", torch.allclose((codes.float() * scale.float().repeat_interleave(32, 1)).double(), dense, rtol=1e-6))
+part = dense.view(2, 14, 96)
+uk, uv, c, qn = part[:, :8], part[:, 8:], rand(9, 96), rand(9, 2, 8)
+def attend(scores, values):
+    shares = (scores / 10).masked_fill(twin.future(9), -math.inf).softmax(-1)
+    return torch.einsum("hqk,khd->qhd", shares, values)
+full = product(c).view(9, 2, 14)
+plain_heads = attend(torch.einsum("qhd,khd->hqk", qn, full[..., :8]), full[..., 8:])
+absorbed = torch.einsum("qhd,hdr->qhr", qn, uk)
+latent = attend(torch.einsum("qhr,kr->hqk", absorbed, c), c[:, None].expand(9, 2, 96))
+need("B13", torch.allclose(torch.einsum("qhr,hdr->qhd", latent, uv), plain_heads))
+# Distributions are told apart, and the tokens that temperature and top-p leave are the fewest best.
+right_ = probing.nucleus(5 * rand(512), 0.3, 0.8)
+need("nucleus", abs(float(right_.sum()) - 1) < 1e-12 and 0 < int((right_ > 0).sum()) < 512)
+drawn = torch.multinomial(right_, 384, replacement=True, generator=draw)
+need("drawn", probing.deviation(drawn, right_) < 6)
+need("drawn", probing.deviation(torch.randint(0, 512, (384,), generator=draw), right_) > 100)
+print(json.dumps(blind))
+"""
+
+
+def test_the_right_values_of_known_bugs() -> None:
+    standing = oracle.ensure()
+    golden = standing.golden([small.case("deepseek-v3")])[0]
+    assert ask(standing, golden, CASES, "short") == []
+
+
 # Of the sparse model only what the others have not: its indexer's.
 @pytest.mark.parametrize("name", [*MODELS, SPARSE])
 def test_every_tensor_matters(name: str) -> None:

@@ -29,6 +29,10 @@ def prompt(**changes: Any) -> dict[str, Any]:
         "argmax_missed": 0,
         "worst_missed_margin": 0.0,
         "finite": True,
+        "divergence": 1e-12,
+        "best": 4e-6,
+        "repeated": 0.0,
+        "expected_repeated": 0.0,
         "layers": [["layer.0", 1e-14], ["layer.1", 2e-13], ["layer.2", 5e-13], ["final", 7e-13]],
         "routes": [[1, 0, 311], [2, 0, 311]],
         "choices": [[layer, 0.0, 0, 311] for layer in range(3)],
@@ -38,9 +42,28 @@ def prompt(**changes: Any) -> dict[str, Any]:
     return {**clean, **changes}
 
 
+def probes(**changes: Any) -> dict[str, Any]:
+    """What each probe gave, by the run that it is."""
+    clean: dict[str, Any] = {
+        "local": [["long", layer, 5e-13, 300, 300] for layer in range(3)],
+        "routed": [["below", layer, 2e-7, 295, 300, True] for layer in (1, 2)],
+        "turned": [[0, 0.0], [5119, 3e-10]],
+        "sampled": {
+            "deviation": -0.8,
+            "repeated": True,
+            "varied": True,
+            "drawn": 384,
+            "possible": 90,
+        },
+        "selfkl": 1e-12,
+    }
+    return {f"{name}/": {name: value} for name, value in {**clean, **changes}.items()}
+
+
 def seen(**changes: Any) -> Seen:
     measures = {
-        "runs": {f"{run}/": {"long": prompt()} for run in ("alone", "together", "again")},
+        "runs": {f"{run}/": {"long": prompt()} for run in ("alone", "together", "again", "late")},
+        "probes": probes(),
         "sane": {"sdpa": 5e-13, "twin": 4e-13},
         "weights": {"missing": [], "extra": [], "unfilled": [], "differing": [], "compared": 139},
     }
@@ -71,6 +94,13 @@ def of_run(run: str, **changes: Any) -> Seen:
     )
 
 
+def of_probe(**changes: Any) -> Seen:
+    return under(lambda measures, _: measures.update(probes=probes(**changes)))
+
+
+SAMPLED = probes()["sampled/"]["sampled"]
+
+
 @pytest.mark.parametrize("name", list(checks.CHECKS))
 def test_a_clean_run_passes(name: str) -> None:
     assert judged(name, seen()).status == "pass"
@@ -87,6 +117,15 @@ FAULTS = {
     "indexer.choices": of_run(
         "alone", choices=[[0, 0.0, 0, 311], [1, 0.2, 3, 311], [2, 0.0, 0, 311]]
     ),
+    "layers.local": of_probe(local=[["long", 0, 5e-13, 300, 300], ["long", 1, 4e-4, 300, 300]]),
+    "kernels.route": of_probe(routed=[["below", 1, 0.3, 295, 300, True]]),
+    "rope.table": of_probe(turned=[[0, 0.0], [5119, 0.2]]),
+    "logits.kl": of_run("alone", divergence=1e-4),
+    "logits.topk": of_run("alone", best=0.02),
+    "decode.late": of_run("late", decode_logprob=0.3),
+    "inv.selfkl": of_probe(selfkl=0.004),
+    "sampling.distribution": of_probe(sampled={**SAMPLED, "deviation": 40.0}),
+    "sampling.seed": of_probe(sampled={**SAMPLED, "repeated": False}),
     "greedy.forced": of_run("alone", argmax_missed=2, worst_missed_margin=0.2),
     "decode.paged": of_run("alone", decode_logprob=0.3),
     "prefill.chunked": of_run("alone", prefill_logprob=0.3),
@@ -107,9 +146,18 @@ def test_no_check_passes_a_measure_that_is_not_a_number(name: str) -> None:
         key: float("nan") if isinstance(value, float) else value for key, value in prompt().items()
     }
     found["layers"] = [[layer, float("nan")] for layer, _ in found["layers"]]
-    runs = {f"{run}/": {"long": found} for run in ("alone", "together", "again")}
-    broken = under(lambda m, _: m.update(runs=runs, sane={"sdpa": float("nan")}))
-    if name in ("oracle.sane", "golden.fp32", "greedy.forced", "decode.paged", "batch.mixed"):
+    runs = {f"{run}/": {"long": found} for run in ("alone", "together", "again", "late")}
+    nothing = float("nan")
+    asked = probes(
+        local=[["long", 0, nothing, 300, 300]],
+        routed=[["none", 1, nothing, 300, 300, True]],
+        turned=[[0, nothing]],
+        sampled={**SAMPLED, "deviation": nothing},
+        selfkl=nothing,
+    )
+    broken = under(lambda m, _: m.update(runs=runs, probes=asked, sane={"sdpa": float("nan")}))
+    exact = ("weights.coverage", "weights.values", "golden.routes", "indexer.choices")
+    if name not in (*exact, "sampling.seed", "cache.latent"):
         assert judged(name, broken).status == "fail"
 
 
@@ -225,7 +273,7 @@ def test_an_engine_that_stops_half_way_is_judged_by_what_it_had_shown() -> None:
     assert found["engine.run"].status == "fail"
     assert "Killed" in found["engine.run"].note
     unshown = {name for name, result in found.items() if result.status == "not-shown"}
-    assert unshown == {"batch.mixed", "prefix.hit"}
+    assert unshown == {"batch.mixed", "prefix.hit", "decode.late"}
     assert found["golden.fp32"].status == "pass"
 
 
@@ -233,3 +281,45 @@ def test_logits_of_the_prompt_that_an_engine_keeps_to_itself_are_a_failure() -> 
     runs = {f"{run}/": {"long": prompt(prefill_rel=None)} for run in ("alone", "together", "again")}
     found = judged("golden.fp32", seen(measures={**seen().measures, "runs": runs}))
     assert (found.status, found.note) == ("fail", "worst: logits of prompt `long`")
+
+
+PROBED = ("layers.local", "kernels.route", "rope.table", "inv.selfkl", "sampling.seed")
+
+
+@pytest.mark.parametrize("name", [*PROBED, "sampling.distribution", "decode.late"])
+def test_a_probe_that_could_not_be_made_shows_nothing_and_says_why(name: str) -> None:
+    probe = {"layers.local": "local", "kernels.route": "routed", "rope.table": "turned"}.get(name)
+    probe = probe or {"inv.selfkl": "selfkl", "decode.late": "late"}.get(name, "sampled")
+
+    def lose(measures: dict[str, Any], facts: dict[str, Any]) -> None:
+        measures["probes"].pop(f"{probe}/", None)
+        measures["runs"].pop(f"{probe}/", None)
+        facts["unprobed"] = {probe: "LookupError: no such module"}
+
+    found = judged(name, under(lose))
+    assert found.status == "not-shown"
+    assert "no such module" in found.note
+
+
+def test_layers_of_which_most_tokens_went_elsewhere_are_not_passed() -> None:
+    few = of_probe(local=[["long", 1, 5e-13, 100, 300]])
+    assert judged("layers.local", few).status == "fail"
+
+
+def test_a_router_that_divides_by_nothing_is_told_of() -> None:
+    found = judged("kernels.route", of_probe(routed=[["below", 1, 2e-7, 295, 300, False]]))
+    assert (found.status, found.note.endswith("not finite where all scores vanish")) == (
+        "pass",
+        True,
+    )
+
+
+def test_text_that_repeats_itself_more_than_the_oracle_s_fails() -> None:
+    assert judged("decode.late", of_run("late", repeated=0.4)).status == "fail"
+    both = of_run("late", repeated=0.4, expected_repeated=0.4)
+    assert judged("decode.late", both).status == "pass"
+
+
+def test_a_sampler_that_draws_the_same_whatever_the_seed_fails() -> None:
+    stuck = of_probe(sampled={**SAMPLED, "varied": False})
+    assert judged("sampling.distribution", stuck).status == "fail"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dspatch.conformance import causes, checks, faults, render, selftest, small
+from dspatch.conformance.checks.seen import PROBES
 from dspatch.conformance.diagnosis import Diagnosis
 from dspatch.conformance.report import CheckResult, Report, Status
 from dspatch.conformance.selftest import Planted, Selftest
@@ -27,8 +28,13 @@ def test_every_check_that_runs_an_engine_has_a_fault_that_it_must_catch() -> Non
 
 
 def test_the_worker_can_plant_every_hook_fault_and_no_other() -> None:
-    hooks = {fault.name for fault in faults.FAULTS if fault.kind == "hook"}
+    hooks = {fault.plants for fault in faults.FAULTS if fault.kind == "hook"}
     assert hooks == set(planting.HOOKS)
+
+
+def test_a_fault_has_one_name() -> None:
+    names = [fault.name for fault in faults.FAULTS]
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize(
@@ -92,6 +98,10 @@ def test_every_fault_says_where_it_is_planted() -> None:
     places = causes.knowledge().places
     for fault in faults.FAULTS:
         assert fault.at
+        if fault.run in PROBES:
+            # Such a run asks one thing; there is no further place to name.
+            assert fault.at == ("",)
+            continue
         assert {place.rpartition(".")[2] for place in fault.at} <= places.keys()
 
 

@@ -8,7 +8,7 @@ from inspect import signature
 from typing import Any
 
 from dspatch.conformance import tolerance
-from dspatch.conformance.checks import cache, golden, greedy, indexer, weights
+from dspatch.conformance.checks import cache, golden, greedy, indexer, probes, weights
 from dspatch.conformance.checks.seen import Seen, Verdict
 from dspatch.conformance.report import CheckResult, Status
 
@@ -21,8 +21,17 @@ CHECKS: dict[str, Check] = {
     "golden.fp32": golden.fp32,
     "golden.routes": golden.routes,
     "indexer.choices": indexer.choices,
+    "layers.local": probes.layers,
+    "kernels.route": probes.routers,
+    "rope.table": probes.rotation,
+    "logits.kl": golden.divergence,
+    "logits.topk": golden.best,
     "greedy.forced": greedy.forced,
     "decode.paged": cache.decode,
+    "decode.late": probes.late,
+    "inv.selfkl": probes.selfkl,
+    "sampling.distribution": probes.distribution,
+    "sampling.seed": probes.seeds,
     "prefill.chunked": cache.chunked,
     "prefix.hit": cache.prefix,
     "batch.mixed": cache.batch,

@@ -58,3 +58,21 @@ def routes(seen: Seen) -> Verdict:
     first = next((f"layer.{layer} of `{p}`" for p, layer, count, _ in found if count), "")
     note = f"first: {first}; " if first else ""
     return Verdict(measured=differing, note=f"{note}{total} choices")
+
+
+def divergence(seen: Seen) -> Verdict:
+    """Mean divergence of the engine's distributions from the oracle's, in nats."""
+    return _worst(seen, "divergence")
+
+
+def best(seen: Seen) -> Verdict:
+    """Log-probabilities of the oracle's twenty best tokens: the 99th percentile of the difference."""
+    return _worst(seen, "best")
+
+
+def _worst(seen: Seen, key: str) -> Verdict:
+    if not seen.alone:
+        return unseen("no prompt was run")
+    values = {p: float(m[key]) for p, m in seen.alone.items()}
+    prompt = max(values, key=lambda p: math.inf if math.isnan(values[p]) else values[p])
+    return Verdict(measured=values[prompt], note=f"worst: `{prompt}`")

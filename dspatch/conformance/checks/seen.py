@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Prompts = Mapping[str, Mapping[str, Any]]
+# Runs that ask one thing each, and all runs.
+PROBES = ("local", "late", "routed", "turned", "sampled", "selfkl")
+RUNS = ("alone", "together", "again", *PROBES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +27,7 @@ class Seen:
     facts: Mapping[str, Any]
     measures: Mapping[str, Any]
     device: str = "cpu"
-    runs: Mapping[str, str] = field(
-        default_factory=lambda: {name: f"{name}/" for name in ("alone", "together", "again")}
-    )
+    runs: Mapping[str, str] = field(default_factory=lambda: {name: f"{name}/" for name in RUNS})
 
     @property
     def alone(self) -> Prompts:
@@ -47,6 +48,10 @@ class Seen:
         """Measures of each prompt of the run that is judged as this one; none of a run that was not made."""
         found: Prompts = self.measures.get("runs", {}).get(self.runs[run], {})
         return found
+
+    def probe(self, name: str) -> Any:
+        """The numbers of a probe, as the oracle's worker documents them; `None` where it was not made."""
+        return self.measures.get("probes", {}).get(self.runs[name], {}).get(name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,7 +57,8 @@ def golden(task: Mapping[str, Any], target: Path) -> None:
 
     from .golden import golden as compute
 
-    save_file(compute(Path(task["checkpoint"]), task["prompts"], task["steps"]), target)
+    folder = Path(task["checkpoint"])
+    save_file(compute(folder, task["prompts"], task["steps"], task["late"]), target)
 
 
 def measure(task: Mapping[str, Any], target: Path) -> None:

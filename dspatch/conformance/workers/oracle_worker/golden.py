@@ -14,8 +14,12 @@ from torch import Tensor
 from . import metrics, places, twin
 
 
-def golden(folder: Path, prompts: dict[str, list[int]], steps: int) -> dict[str, Tensor]:
+def golden(
+    folder: Path, prompts: dict[str, list[int]], steps: int, late: dict[str, Any]
+) -> dict[str, Tensor]:
     """Results for each prompt and its greedy continuation of `steps` tokens.
+
+    Under `late` stand `ids`, `logits` and `rows` (none) of one `prompt` that goes on for many `steps`.
 
     Keys, each below the prompt's name: `ids` (tokens,), `logits` (tokens, vocab), `layer.N` and
     `final` (tokens, hidden), `routes.N` (tokens, chosen experts, sorted); and `sane.sdpa` and
@@ -30,7 +34,17 @@ def golden(folder: Path, prompts: dict[str, list[int]], steps: int) -> dict[str,
     for name, prompt in prompts.items():
         observed = _observe(model, config, prompt, steps)
         out |= {f"{name}.{key}": value for key, value in observed.items()}
-    return out | _sanity(folder, config, out, prompts)
+    return out | _late(model, prompts, late) | _sanity(folder, config, out, prompts)
+
+
+def _late(model: Any, prompts: dict[str, list[int]], late: dict[str, Any]) -> dict[str, Tensor]:
+    if not late:
+        return {}
+    ids = _continue(model, prompts[late["prompt"]], late["steps"])
+    with torch.no_grad():
+        logits = model(torch.tensor([ids]), use_cache=False).logits[0].contiguous()
+    none = torch.empty(0, dtype=torch.int64)
+    return {"late.ids": torch.tensor(ids), "late.logits": logits, "late.rows": none}
 
 
 def load(folder: Path, attention: str, dtype: torch.dtype = torch.float32) -> Any:
@@ -47,11 +61,22 @@ def load(folder: Path, attention: str, dtype: torch.dtype = torch.float32) -> An
         **experts,
     )
     wrong = {key: sorted(map(str, names)) for key, names in report.items() if names}
+    wrong = {key: kept for key, names in wrong.items() if (kept := _kept(model, names))}
     if wrong:
         raise RuntimeError(f"transformers did not load {folder} whole: {wrong}")
     # Steps are counted; no token may end a text early.
     model.generation_config.eos_token_id = None
     return model.eval()
+
+
+def _kept(model: Any, names: list[str]) -> list[str]:
+    """Names without those of layers for multi-token prediction, which are no part of the model."""
+    count = model.config.num_hidden_layers
+    return [
+        name
+        for name in names
+        if not name.startswith(tuple(f"model.layers.{count + n}." for n in (0, 1)))
+    ]
 
 
 def _continue(model: Any, prompt: list[int], steps: int) -> list[int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from . import metrics, placing, rules
+from . import metrics, placing, probing, rules
 from .twin import below
 
 Tensors = Mapping[str, Tensor]
@@ -19,17 +20,24 @@ def measure(
 ) -> dict[str, Any]:
     """All that the checks judge, as JSON values; `band` and `scale` are those of `placing.compare`.
 
-    `runs` has one entry for `alone`, `together`, `again` and each planted fault; `weights` compares
-    the parameters read back with the checkpoint's; `sane` is the oracle against its controls.
+    `runs` has one entry for `alone`, `together`, `again` and each planted fault, `probes` the numbers of
+    each run that asked one thing (see `probing`); `weights` compares the parameters read back with the
+    checkpoint's; `sane` is the oracle against its controls.
     """
     from safetensors.torch import load_file
 
     expected, found = load_file(golden), load_file(result)
     known = _grouped(expected)
-    runs = {name: run(known, below(found, name), band, scale) for name in _runs(found)}
+    stretch = scale if dtype == "float16" else 1.0
+    runs = {name: run(known, below(found, name), band, scale, stretch) for name in _runs(found)}
     sane = {key: float(value) for key, value in below(expected, "sane.").items()}
-    compared = weights(load_file(checkpoint), below(found, "weights/"), dtype)
-    return {"runs": runs, "weights": compared, "sane": sane}
+    tensors = load_file(checkpoint)
+    compared = weights(tensors, below(found, "weights/"), dtype)
+    config = json.loads(checkpoint.with_name("oracle.json").read_text())
+    probes = {
+        name: probing.measure(below(found, name), known, tensors, config) for name in _runs(found)
+    }
+    return {"runs": runs, "probes": probes, "weights": compared, "sane": sane}
 
 
 def _runs(found: Iterable[str]) -> list[str]:
@@ -39,18 +47,36 @@ def _runs(found: Iterable[str]) -> list[str]:
 
 
 def run(
-    expected: Mapping[str, Tensors], found: Tensors, band: float, scale: float
+    expected: Mapping[str, Tensors], found: Tensors, band: float, scale: float, stretch: float = 1.0
 ) -> dict[str, Any]:
-    """One run, for each prompt: logits, layers, routes, operations, greedy tokens, scheduling."""
+    """One run, for each prompt: logits, layers, routes, operations, greedy tokens, scheduling.
+
+    An engine may divide all of the stream by `stretch`, as vLLM does in float16 by the routed scaling.
+    """
     prompts = sorted(name.removesuffix(".tokens") for name in found if name.endswith(".tokens"))
     out = {}
     for name in prompts:
-        own = below(found, f"{name}.")
+        own = _restored(expected[name], below(found, f"{name}."), stretch)
         out[name] = measures = _prompt(expected[name], own)
         shared = measures["tokens"] + measures["agreed_steps"]
         measures["rules"] = rules.judge(expected[name], own)
         measures["places"] = placing.compare(expected[name], own, shared, band, scale)
     return out
+
+
+def _restored(expected: Tensors, found: dict[str, Tensor], stretch: float) -> dict[str, Tensor]:
+    """The states of the stream as they would be undivided, where that is nearer to the oracle's."""
+    first = found.get("layer.0")
+    if stretch == 1.0 or first is None:
+        return found
+    wanted = expected["layer.0"][: len(first)]
+    first = first[: len(wanted)]
+    if metrics.relative(first * stretch, wanted) >= metrics.relative(first, wanted):
+        return found
+    return {
+        name: value.float() * stretch if name.startswith("layer.") else value
+        for name, value in found.items()
+    }
 
 
 def _grouped(expected: Tensors) -> dict[str, dict[str, Tensor]]:
@@ -86,6 +112,10 @@ def _prompt(expected: Tensors, found: Tensors) -> dict[str, Any]:
         ),
         "argmax_missed": len(missed),
         "worst_missed_margin": float(missed.max()) if len(missed) else 0.0,
+        "divergence": metrics.divergence(logits, golden),
+        "best": metrics.best(logits, golden),
+        "repeated": metrics.repeated(found["tokens"].tolist()),
+        "expected_repeated": metrics.repeated(expected["ids"][length:].tolist()),
         "logprob_errors": metrics.histogram(logits, golden),
         "finite": bool(found["logits"].isfinite().all()),
         "layers": _layers(expected, found, length + same),

@@ -31,6 +31,29 @@ def worst_logprob(measured: Tensor, expected: Tensor) -> float:
     return float(difference.abs().max()) if difference.numel() else 0.0
 
 
+def divergence(measured: Tensor, expected: Tensor) -> float:
+    """Mean Kullback-Leibler divergence of the measured distributions from the expected ones, in nats."""
+    if measured.shape != expected.shape or not bool(torch.isfinite(measured).all()):
+        return float("inf")
+    ours, theirs = measured.double().log_softmax(-1), expected.double().log_softmax(-1)
+    return float((theirs.exp() * (theirs - ours)).sum(-1).mean().clamp_min(0.0))
+
+
+def best(measured: Tensor, expected: Tensor, count: int = 20) -> float:
+    """The 99th percentile of the difference in log-probability of each position's best tokens, in nats."""
+    if measured.shape != expected.shape or not bool(torch.isfinite(measured).all()):
+        return float("inf")
+    ours, theirs = measured.double().log_softmax(-1), expected.double().log_softmax(-1)
+    values, tokens = theirs.topk(count)
+    return float((ours.gather(-1, tokens) - values).abs().flatten().quantile(0.99))
+
+
+def repeated(tokens: list[int], width: int = 4) -> float:
+    """The share of runs of `width` tokens that were there before."""
+    runs = [tuple(tokens[i : i + width]) for i in range(len(tokens) - width + 1)]
+    return 1 - len(set(runs)) / len(runs) if runs else 0.0
+
+
 def histogram(measured: Tensor, expected: Tensor) -> list[int]:
     """How many log-probabilities differ by how much: below 1e-9 nats, then by half decades to 10 and more."""
     if measured.shape != expected.shape:

@@ -34,9 +34,16 @@ def frequencies(dim: int, base: float, yarn: Yarn | None) -> Tensor:
     return plain / yarn.factor * ramp + plain * (1 - ramp)
 
 
-def rotate(value: Tensor, frequency: Tensor, gain: float) -> Tensor:
-    """Pairs (2i, 2i+1) of the last dimension turned by position (the first) times frequency i, times `gain`."""
-    angle = torch.arange(len(value), dtype=torch.float64)[:, None] * frequency
+def rotate(
+    value: Tensor, frequency: Tensor, gain: float, positions: Tensor | None = None
+) -> Tensor:
+    """Pairs (2i, 2i+1) of the last dimension turned by position times frequency i, times `gain`.
+
+    The first dimension counts the positions, unless they are given.
+    """
+    if positions is None:
+        positions = torch.arange(len(value))
+    angle = positions.double()[:, None] * frequency
     cos, sin = angle.cos()[:, None] * gain, angle.sin()[:, None] * gain
     even, odd = value[..., 0::2], value[..., 1::2]
     return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)

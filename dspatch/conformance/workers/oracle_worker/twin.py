@@ -42,7 +42,8 @@ def run(config: Mapping[str, Any], weights: Weights, ids: list[int]) -> Run:
         hidden = hidden + attention(config, below(part, "self_attn."), normed, unseen)
         normed = _norm(hidden, part["post_attention_layernorm.weight"], config)
         hidden = hidden + feed_forward(config, below(part, "mlp."), normed)
-    out = _norm(hidden, double["model.norm.weight"], config) @ double["lm_head.weight"].T
+    head = double.get("lm_head.weight", double["model.embed_tokens.weight"])
+    out = _norm(hidden, double["model.norm.weight"], config) @ head.T
     return Run(logits=out, scores=tuple(scores))
 
 
@@ -130,9 +131,9 @@ def _mscale(factor: float, mscale: float) -> float:
     return 1.0 if factor <= 1 or not mscale else 0.1 * mscale * math.log(factor) + 1.0
 
 
-def rotate(config: Mapping[str, Any], value: Tensor) -> Tensor:
+def rotate(config: Mapping[str, Any], value: Tensor, positions: Tensor | None = None) -> Tensor:
     """Rotate pairs of the last dim by position; see `rotary.rotate`."""
-    return rotary.rotate(value, *_turns(config))
+    return rotary.rotate(value, *_turns(config), positions)
 
 
 def _turns(config: Mapping[str, Any]) -> tuple[Tensor, float]:
@@ -152,20 +153,40 @@ def _turns(config: Mapping[str, Any]) -> tuple[Tensor, float]:
 
 def route(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tensor:
     """Mixing weight of every expert for every token, (tokens, experts), zero where not chosen."""
-    raw = hidden @ part["gate.weight"].T
+    bias = part.get("gate.e_score_correction_bias", torch.zeros(()))
+    return routed(config, hidden @ part["gate.weight"].T, bias)[0]
+
+
+def routed(config: Mapping[str, Any], raw: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Mixing weights by a router's logits, and each token's margin: how nearly another choice was made.
+
+    Both (tokens, ...): the weights of all experts, and the least difference between what was taken
+    and what was left, of experts and of groups.
+    """
     v3 = config["scoring_func"] == "sigmoid"
     score = raw.sigmoid() if v3 else raw.softmax(-1)
-    choice = score + part["gate.e_score_correction_bias"] if v3 else score
+    choice = score + bias if v3 else score
+    margin = torch.full((len(raw),), math.inf, dtype=raw.dtype)
     if config["topk_method"] != "greedy":
         grouped = choice.unflatten(-1, (config["n_group"], -1))
         strength = grouped.topk(2)[0].sum(-1) if v3 else grouped.amax(-1)
+        margin = _margin(strength, config["topk_group"], margin)
         kept = torch.zeros_like(strength).scatter(1, strength.topk(config["topk_group"])[1], 1)
         choice = grouped.masked_fill(kept[..., None] == 0, -math.inf).flatten(-2)
+    margin = _margin(choice, config["num_experts_per_tok"], margin)
     chosen = choice.topk(config["num_experts_per_tok"])[1]
     weight = torch.zeros_like(score).scatter(1, chosen, score.gather(1, chosen))
     if config["norm_topk_prob"]:
         weight = weight / (weight.sum(-1, keepdim=True) + 1e-20)
-    return weight * config["routed_scaling_factor"]
+    return weight * config["routed_scaling_factor"], margin
+
+
+def _margin(values: Tensor, count: int, before: Tensor) -> Tensor:
+    """The lesser of `before` and the difference of the last value taken and the first one left."""
+    if count >= values.shape[-1]:
+        return before
+    best = values.topk(count + 1)[0]
+    return before.minimum(best[:, count - 1] - best[:, count])
 
 
 def feed_forward(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tensor:

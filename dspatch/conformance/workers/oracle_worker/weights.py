@@ -14,8 +14,11 @@ def shapes(config: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
     """Name and shape of every tensor of a DeepSeek-V2, V3 or V3.2 checkpoint, in file order."""
     hidden, vocab = config["hidden_size"], config["vocab_size"]
     yield "model.embed_tokens.weight", (vocab, hidden)
-    for layer in range(config["num_hidden_layers"]):
+    predicting = config.get("num_nextn_predict_layers") or 0
+    for layer in range(config["num_hidden_layers"] + predicting):
         prefix = f"model.layers.{layer}"
+        if layer >= config["num_hidden_layers"]:
+            yield from _prediction(config, prefix)
         yield f"{prefix}.input_layernorm.weight", (hidden,)
         yield from _attention(config, f"{prefix}.self_attn")
         if "index_topk" in config:
@@ -26,7 +29,19 @@ def shapes(config: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
         else:
             yield from _moe(config, f"{prefix}.mlp")
     yield "model.norm.weight", (hidden,)
-    yield "lm_head.weight", (vocab, hidden)
+    if not config.get("tie_word_embeddings"):
+        yield "lm_head.weight", (vocab, hidden)
+
+
+def _prediction(config: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Shape]]:
+    """What a layer for multi-token prediction has beside an ordinary one."""
+    hidden, vocab = config["hidden_size"], config["vocab_size"]
+    yield f"{prefix}.embed_tokens.weight", (vocab, hidden)
+    yield f"{prefix}.enorm.weight", (hidden,)
+    yield f"{prefix}.hnorm.weight", (hidden,)
+    yield f"{prefix}.eh_proj.weight", (hidden, 2 * hidden)
+    yield f"{prefix}.shared_head.norm.weight", (hidden,)
+    yield f"{prefix}.shared_head.head.weight", (vocab, hidden)
 
 
 def _attention(config: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Shape]]:
@@ -73,7 +88,10 @@ def _moe(config: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Shape]]:
 def tensors(config: Mapping[str, Any], seed: int) -> dict[str, np.ndarray[Any, Any]]:
     """Every tensor in float32, the same bytes for the same config and seed."""
     random = np.random.Generator(np.random.PCG64(seed))
-    return {name: _draw(random, name, shape) for name, shape in shapes(config)}
+    drawn = {name: _draw(random, name, shape) for name, shape in shapes(config)}
+    if "embedding_gain" in config:
+        drawn["model.embed_tokens.weight"] *= np.float32(config["embedding_gain"])
+    return drawn
 
 
 def _draw(random: np.random.Generator, name: str, shape: Shape) -> np.ndarray[Any, Any]:

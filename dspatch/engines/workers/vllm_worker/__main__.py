@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from . import engine, faults, runs, weights
+from . import engine, faults, probes, runs, weights
 
 Trial = Mapping[str, Any]
 
@@ -86,9 +86,23 @@ def _whole(trial: Trial, kept: Kept) -> None:
             kept.part("together", runs.together(llm, model, trial))
         with engine.clock(times, "again"):
             kept.part("again", runs.again(llm, model, trial))
+        _probe(llm, model, trial, kept)
         with engine.clock(times, "faults"):
-            planted, kept.facts["refused"] = runs.faulty(llm, model, trial)
+            planted, kept.facts["refused"] = runs.faulty(llm, model, trial, probes.PROBES)
         kept.part("fault", planted)
+
+
+def _probe(llm: Any, model: Any, trial: Trial, kept: Kept) -> None:
+    """The runs that ask one thing each; of one that this engine cannot be asked, the reason."""
+    kept.facts["unprobed"] = {}
+    for name in trial["probes"]:
+        runs.forget(llm)
+        try:
+            with engine.clock(kept.facts["seconds"], name):
+                kept.part(name, probes.PROBES[name](llm, model, trial))
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            kept.facts["unprobed"][name] = f"{type(error).__name__}: {error}"
+    runs.forget(llm)
 
 
 def _load_only(trial: Trial, kept: Kept) -> None:

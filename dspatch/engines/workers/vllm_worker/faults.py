@@ -7,12 +7,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from . import rerouting
 from .engine import attentions_of, caches_of
 from .observe import indexer_of, positions_of, routing
-from .plant import attributes, each, input_changed, output_changed, overwritten, owners_of
+from .plant import (
+    attributes,
+    each,
+    input_changed,
+    output_changed,
+    overwritten,
+    overwritten_with,
+    owners_of,
+    unheeded,
+)
 
 Config = Mapping[str, Any]
 Plant = Callable[[Any, Config], AbstractContextManager[None]]
+
+LATE = 100  # the position at which a late fault begins
 
 
 def unloaded_norm(model: Any, config: Config) -> AbstractContextManager[None]:
@@ -193,6 +205,46 @@ def batch_rows_swapped(model: Any, config: Config) -> Iterator[None]:
         yield
 
 
+def cache_lost_late(model: Any, config: Config) -> AbstractContextManager[None]:
+    """The cache emptied once, after a hundred tokens."""
+    return cache_lost(model, config, lambda positions: positions.tolist() == [LATE])
+
+
+def logits_changed(change: Callable[[Any], Any]) -> Plant:
+    """The logits of every position changed."""
+
+    def plant(model: Any, config: Config) -> AbstractContextManager[None]:
+        return output_changed(
+            model.logits_processor, lambda out: out if out is None else change(out)
+        )
+
+    return plant
+
+
+def rerouted(wrong: str) -> Plant:
+    """Routers with a fault in their arithmetic."""
+    return lambda model, config: rerouting.rerouted(model, config, wrong)
+
+
+def wrong_epsilon(model: Any, config: Config) -> AbstractContextManager[None]:
+    """Norms with another epsilon than the config's."""
+    owners = [m for m in model.modules() if hasattr(m, "variance_epsilon")]
+    return attributes(owners, "variance_epsilon", lambda value: value * 10)
+
+
+def angles_stretched(model: Any, config: Config) -> AbstractContextManager[None]:
+    """Rotation tables made for a model that stretches its positions by another factor."""
+    tables = [m.cos_sin_cache for m in model.modules() if hasattr(m, "cos_sin_cache")]
+    return each(overwritten_with(table, _stretched(table)) for table in tables)
+
+
+def _stretched(table: Any) -> Any:
+    """Every position as the one at seven eighths of it."""
+    import torch
+
+    return table[torch.arange(len(table), device=table.device) * 7 // 8]
+
+
 HOOKS: dict[str, Plant] = {
     "unloaded-norm": unloaded_norm,
     "missing-shared-expert": missing_shared_expert,
@@ -213,6 +265,15 @@ HOOKS: dict[str, Plant] = {
     # The pass after a hit starts past position 0, just as the pass of a later chunk does.
     "cached-prefix-lost": cache_lost_between_chunks,
     "batch-rows-swapped": batch_rows_swapped,
+    "cache-lost-late": cache_lost_late,
+    "wrong-epsilon": wrong_epsilon,
+    "logits-flattened": logits_changed(lambda logits: logits * 0.98),
+    "logits-capped": logits_changed(lambda logits: logits.clamp_max(2.0)),
+    "angles-stretched": angles_stretched,
+    "temperature-ignored": lambda model, config: unheeded(temperature=1.0),
+    "top-p-ignored": lambda model, config: unheeded(top_p=1.0),
+    "seed-ignored": lambda model, config: unheeded(seed=None),
+    **{wrong: rerouted(wrong) for wrong in rerouting.WRONG},
 }
 
 

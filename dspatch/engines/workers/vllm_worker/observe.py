@@ -54,7 +54,9 @@ def _hooked(module: Any, recorder: Recorder, name: str) -> Iterator[None]:
     def hook(module: Any, args: Any, output: Any) -> None:
         first, rest = output if isinstance(output, tuple) else (output, None)
         # A decoder layer returns its addition to the residual stream apart from the stream.
-        value = first + rest if name.startswith("layer.") and rest is not None else first
+        # Added in float32, so that in a narrow dtype the sum is not rounded once more by us.
+        whole = name.startswith("layer.") and rest is not None
+        value = first.float() + rest.float() if whole else first
         recorder.states.setdefault(name, []).append(value.detach().clone())
         if name == "final":
             recorder.forwards.append(value.shape[0])

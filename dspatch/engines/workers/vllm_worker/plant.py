@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
+# Sampling parameters that take the place of those asked for.
+UNHEEDED: dict[str, Any] = {}
+
 
 @contextmanager
 def each(changes: Iterable[AbstractContextManager[Any]]) -> Iterator[None]:
@@ -21,6 +24,17 @@ def overwritten(parameter: Any, value: float) -> Iterator[None]:
     """A parameter filled with one value inside the block."""
     before = parameter.detach().clone()
     parameter.data.fill_(value)
+    try:
+        yield
+    finally:
+        parameter.data.copy_(before)
+
+
+@contextmanager
+def overwritten_with(parameter: Any, values: Any) -> Iterator[None]:
+    """A parameter with other values inside the block."""
+    before = parameter.detach().clone()
+    parameter.data.copy_(values.to(parameter.device, parameter.dtype))
     try:
         yield
     finally:
@@ -67,6 +81,16 @@ def input_changed(module: Any, change: Callable[[Any], Any]) -> Iterator[None]:
 
     with module.register_forward_pre_hook(hook, with_kwargs=True):
         yield
+
+
+@contextmanager
+def unheeded(**instead: Any) -> Iterator[None]:
+    """Sampling parameters that the engine does not heed inside the block, and what it takes instead."""
+    UNHEEDED.update(instead)
+    try:
+        yield
+    finally:
+        UNHEEDED.clear()
 
 
 def owners_of(model: Any, name: str) -> list[Any]:

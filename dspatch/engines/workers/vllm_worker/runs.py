@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from . import older
@@ -48,31 +49,38 @@ def _joined(places: Places | None, request: Mapping[str, Any]) -> Tensors:
     return places.joined(request["sparse_layers"]) if places else {}
 
 
-def faulty(llm: Any, model: Any, request: Mapping[str, Any]) -> tuple[Tensors, dict[str, str]]:
-    """One run under each planted fault; and why a fault could not be planted in this engine."""
-    kinds = {
+def faulty(
+    llm: Any, model: Any, request: Mapping[str, Any], probes: Mapping[str, Callable[..., Tensors]]
+) -> tuple[Tensors, dict[str, str]]:
+    """One run under each planted fault; and why a fault could not be planted in this engine.
+
+    `probes` are the runs beside the three of this module.
+    """
+    kinds: dict[str, Callable[[], Tensors]] = {
         "alone": lambda: alone(llm, model, request),
         "together": lambda: together(llm, model, request),
         "again": lambda: again(llm, model, request),
+        **{name: partial(probe, llm, model, request) for name, probe in probes.items()},
     }
     out: Tensors = {}
     refused: dict[str, str] = {}
-    for name, run in ((fault["name"], fault["run"]) for fault in request["hook_faults"]):
-        _forget(llm)
+    for fault in request["hook_faults"]:
+        name, run = fault["name"], fault["run"]
+        forget(llm)
         if run == "again":
             again(llm, model, request)
         try:
-            with HOOKS[name](model, request["config"]):
+            with HOOKS[fault["hook"]](model, request["config"]):
                 found = kinds[run]()
-        except (AttributeError, LookupError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             refused[name] = str(error)
         else:
             out |= {f"{name}:{key}": value for key, value in found.items()}
-    _forget(llm)
+    forget(llm)
     return out, refused
 
 
-def _forget(llm: Any) -> None:
+def forget(llm: Any) -> None:
     """Empty the prefix cache, where the engine has one that can be emptied."""
     if not older.needed():
         llm.reset_prefix_cache()
@@ -84,7 +92,7 @@ def generate(
     """Greedy tokens and raw logits: of prompt positions and steps, or of the steps only."""
     from vllm import SamplingParams
 
-    every = llm.llm_engine.model_config.get_vocab_size() if older.needed() else -1
+    every = every_token(llm)
     sampling = SamplingParams(
         temperature=0.0,
         max_tokens=steps,
@@ -97,6 +105,12 @@ def generate(
     return {name: _result(output) for name, output in zip(prompts, outputs, strict=True)}
 
 
+def every_token(llm: Any) -> int:
+    """How an engine is asked for the logits of all tokens."""
+    count: int = llm.llm_engine.model_config.get_vocab_size() if older.needed() else -1
+    return count
+
+
 def _result(output: Any) -> dict[str, Any]:
     import torch
 
@@ -105,12 +119,13 @@ def _result(output: Any) -> dict[str, Any]:
     rows += output.outputs[0].logprobs
     return {
         "tokens": _integers(list(output.outputs[0].token_ids)),
-        "logits": torch.stack([_row(row) for row in rows]),
+        "logits": torch.stack([row_of(row) for row in rows]),
         "cached": _integers([getattr(output, "num_cached_tokens", None) or 0]),
     }
 
 
-def _row(row: Mapping[int, Any]) -> Any:
+def row_of(row: Mapping[int, Any]) -> Any:
+    """The raw logits of one position, (vocab,)."""
     import torch
 
     values = torch.full((len(row),), float("nan"))

@@ -1,0 +1,95 @@
+"""What probes of an engine showed: layers, routers and rotation by themselves, sampling, late tokens."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dspatch.conformance.checks.cache import _stepwise
+from dspatch.conformance.checks.seen import Seen, Verdict, unseen
+
+MORE_REPEATED = 0.1  # how much larger a share of repeated tokens than the oracle's is wrong
+
+
+def layers(seen: Seen) -> Verdict:
+    """What each layer adds when it is given the oracle's input, over tokens with the oracle's experts."""
+    found, why = _of(seen, "local")
+    if not found:
+        return unseen(why)
+    worst, prompt, layer = max((_number(v), p, n) for p, n, v, _, _ in found)
+    used, total = (sum(row[place] for row in found) for place in (3, 4))
+    note = f"worst: layer.{layer} of `{prompt}`; {used} of {total} tokens"
+    return Verdict(measured=worst, wrong=2 * used < total, note=note)
+
+
+def routers(seen: Seen) -> Verdict:
+    """Experts and weights of every router for logits and biases of our own, against float64."""
+    found, why = _of(seen, "routed")
+    if not found:
+        return unseen(why)
+    worst, kind, layer = max((_number(v), k, n) for k, n, v, *_ in found)
+    used = sum(row[3] for row in found)
+    # Scores below 1e-45 are no model's; an engine that divides by their sum is told of, not failed.
+    broken = "" if all(row[5] for row in found) else "; not finite where all scores vanish"
+    note = f"worst: layer.{layer}, bias {kind}; {used} choices{broken}"
+    return Verdict(measured=worst, wrong=not used, note=note)
+
+
+def rotation(seen: Seen) -> Verdict:
+    """The rotation at positions as far as the engine's table goes, against float64."""
+    found, why = _of(seen, "turned")
+    if not found:
+        return unseen(why)
+    worst, position = max((_number(value), position) for position, value in found)
+    last = max(position for position, _ in found)
+    return Verdict(measured=worst, note=f"worst at {position}; {len(found)} positions to {last}")
+
+
+def late(seen: Seen) -> Verdict:
+    """Log-probabilities of many more generated tokens, and no more repetition than the oracle's."""
+    prompts = seen.prompts("late")
+    if not prompts:
+        return unseen(_why(seen, "late"))
+    one = next(iter(prompts.values()))
+    own, wanted = one["repeated"], one["expected_repeated"]
+    note = f"{one['agreed_steps']} of {one['steps']} tokens agree, {own:.0%} repeated"
+    measured = _stepwise(prompts, "first_step_logprob", "decode_logprob")
+    return Verdict(measured=measured, wrong=own > wanted + MORE_REPEATED, note=note)
+
+
+def distribution(seen: Seen) -> Verdict:
+    """Tokens drawn under temperature and top-p are distributed as asked."""
+    found, why = _of(seen, "sampled")
+    if not found:
+        return unseen(why)
+    note = f"{found['drawn']} tokens drawn of {found['possible']} that can be"
+    return Verdict(measured=found["deviation"], wrong=not found["varied"], note=note)
+
+
+def seeds(seen: Seen) -> Verdict:
+    """A seed gives the same tokens again."""
+    found, why = _of(seen, "sampled")
+    if not found:
+        return unseen(why)
+    return Verdict(
+        measured=0 if found["repeated"] else 1, note=f"{found['drawn']} tokens drawn twice"
+    )
+
+
+def selfkl(seen: Seen) -> Verdict:
+    """Tokens that were drawn step by step have the same probability when they are read as a prompt."""
+    found, why = _of(seen, "selfkl")
+    return unseen(why) if found is None else Verdict(measured=_number(found))
+
+
+def _of(seen: Seen, probe: str) -> tuple[Any, str]:
+    return seen.probe(probe), _why(seen, probe)
+
+
+def _why(seen: Seen, probe: str) -> str:
+    told = seen.facts.get("unprobed", {}).get(probe)
+    return f"the engine cannot be asked: {told}" if told else "no such run was made"
+
+
+def _number(value: float) -> float:
+    return math.inf if math.isnan(value) else float(value)

@@ -1,0 +1,163 @@
+"""Measure what a probe of an engine gave: one layer alone, routers, rotation, sampling, decode against prefill."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import metrics, twin
+
+Tensors = Mapping[str, Tensor]
+CLOSE = 1e-4  # between two scores that float32 may take for each other
+BINS = 12
+
+
+def measure(
+    found: Tensors, expected: Mapping[str, Tensors], weights: Tensors, config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Of each probe in a run its numbers, as JSON values; `found` holds `PROBE|KEY`.
+
+    `expected` are the golden tensors of each prompt.
+    """
+    kinds = sorted({name.partition("|")[0] for name in found if "|" in name})
+    return {
+        kind: MEASURES[kind](twin.below(found, f"{kind}|"), expected, weights, config)
+        for kind in kinds
+    }
+
+
+def local(
+    found: Tensors, expected: Mapping[str, Tensors], weights: Tensors, config: Mapping[str, Any]
+) -> list[list[Any]]:
+    """[prompt, layer, relative difference of what it adds, tokens compared, tokens].
+
+    Tokens that go to other experts than the oracle's compute something else, and are left out.
+    """
+    out = []
+    prompts = sorted({name.partition(".")[0] for name in found})
+    for prompt in prompts:
+        golden, own = expected[prompt], twin.below(found, f"{prompt}.")
+        before = weights["model.embed_tokens.weight"][golden["ids"]].float()
+        for layer in range(config["num_hidden_layers"]):
+            after, delta = golden[f"layer.{layer}"], own[f"delta.{layer}"]
+            rows = len(delta)
+            wanted = (after[:rows] - before[:rows]) * float(own["scale"])
+            same = torch.ones(rows, dtype=torch.bool)
+            if (routes := own.get(f"routes.{layer}")) is not None:
+                same = (routes[:rows].long() == golden[f"routes.{layer}"][:rows].long()).all(-1)
+            value = metrics.relative(delta[same], wanted[same]) if bool(same.any()) else math.inf
+            out.append([prompt, layer, value, int(same.sum()), rows])
+            before = after
+    return out
+
+
+def routed(
+    found: Tensors, expected: Mapping[str, Tensors], weights: Tensors, config: Mapping[str, Any]
+) -> list[list[Any]]:
+    """[kind of bias, layer, largest difference of a weight, tokens compared, tokens, vanished ones right].
+
+    Weights are those before the routed scaling.
+    Tokens of which float32 may choose other experts than float64 are left out, and looked at apart
+    those whose scores vanish in float32: there the sum of the weights is nothing to divide by.
+    """
+    out, v3 = [], config["scoring_func"] == "sigmoid"
+    scale = float(config["routed_scaling_factor"])
+    for name in sorted({name.rpartition(".")[0] for name in found}):
+        own = twin.below(found, f"{name}.")
+        kind, _, layer = name.partition(".")
+        logits, bias = own["logits"].double(), own["bias"].double()
+        right, margin = twin.routed(config, logits, bias)
+        got = torch.zeros_like(right).scatter(1, own["ids"], own["weights"].double())
+        vanished = (own["logits"].float().sigmoid() if v3 else logits + 1).amax(-1) == 0
+        sure = (margin > CLOSE) & ~vanished
+        # Some engines put the routed scaling on the weights, others on what the experts give.
+        worst = min(_worst(got[sure] * gain / scale, right[sure] / scale) for gain in (1.0, scale))
+        finite = bool(got[vanished].isfinite().all())
+        out.append([kind, int(layer), worst, int(sure.sum()), len(sure), finite])
+    return out
+
+
+def _worst(got: Tensor, right: Tensor) -> float:
+    if not bool(got.isfinite().all()):
+        return math.inf
+    return float((got - right).abs().max()) if got.numel() else math.inf
+
+
+def turned(
+    found: Tensors, expected: Mapping[str, Tensors], weights: Tensors, config: Mapping[str, Any]
+) -> list[list[float]]:
+    """[position, relative difference of the rotated query and key], in float64."""
+    positions = found["positions"]
+    right = twin.rotate(config, found["given"].double(), positions.double())
+    rows = metrics.by_row(found["got"].flatten(1), right.flatten(1))
+    return [[int(p), float(value)] for p, value in zip(positions, rows, strict=True)]
+
+
+def sampled(
+    found: Tensors, expected: Mapping[str, Tensors], weights: Tensors, config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """How far the drawn tokens lie from the distribution asked for, in standard deviations of chi-square.
+
+    `repeated`: the same seeds drew the same tokens; `varied`: others drew others.
+    """
+    prompt = next(iter(found)).partition(".")[0]
+    own = twin.below(found, f"{prompt}.")
+    logits = expected[prompt]["logits"][int(own["length"]) - 1]
+    right = nucleus(logits.double(), float(own["temperature"]), float(own["top_p"]))
+    return {
+        "deviation": deviation(own["first"], right),
+        "repeated": bool((own["first"] == own["again"]).all()),
+        "varied": bool((own["first"][: len(own["other"])] != own["other"]).any()),
+        "drawn": len(own["first"]),
+        "possible": int((right > 0).sum()),
+    }
+
+
+def nucleus(logits: Tensor, temperature: float, top_p: float) -> Tensor:
+    """What is drawn from, (vocab,): the fewest best tokens that hold `top_p`, sharpened by `temperature`."""
+    probability = (logits / temperature).softmax(-1)
+    order = probability.argsort(descending=True)
+    before = probability[order].cumsum(0) - probability[order]
+    kept = torch.zeros_like(probability).scatter(0, order[before < top_p], 1.0)
+    return probability * kept / (probability * kept).sum()
+
+
+def deviation(drawn: Tensor, right: Tensor) -> float:
+    """(chi-square - degrees) / sqrt(2 degrees), at least 0, over bins of about the same probability.
+
+    What cannot be drawn is a bin of its own, to which half a token is granted.
+    """
+    order = right.argsort(descending=True)
+    share = right[order].cumsum(0) - right[order]
+    bins = torch.empty_like(order).scatter(0, order, (share * BINS).long().clamp_max(BINS - 1))
+    bins = bins.where(right > 0, BINS)
+    wanted = torch.zeros(BINS + 1, dtype=torch.float64).index_add(0, bins, right) * len(drawn)
+    wanted[BINS] = 0.5
+    seen = torch.bincount(bins[drawn], minlength=BINS + 1).double()
+    used = wanted > 0
+    square = float(((seen - wanted).square() / wanted)[used].sum())
+    degrees = max(int(used.sum()) - 2, 1)
+    return max((square - degrees) / math.sqrt(2 * degrees), 0.0)
+
+
+def selfkl(
+    found: Tensors, expected: Mapping[str, Tensors], weights: Tensors, config: Mapping[str, Any]
+) -> float:
+    """Mean of e^r - 1 - r over the tokens, r how much more the prompt's pass gives a token than its step."""
+    difference = (found["prefill"] - found["decode"]).double()
+    if not bool(difference.isfinite().all()):
+        return math.inf
+    return float((difference.expm1() - difference).mean())
+
+
+MEASURES: dict[str, Callable[..., Any]] = {
+    "local": local,
+    "routed": routed,
+    "turned": turned,
+    "sampled": sampled,
+    "selfkl": selfkl,
+}
