@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from . import runs, synthetic
+from . import older, runs, synthetic
 from .observe import positions_of, recording
 from .plant import UNHEEDED
 
@@ -136,7 +136,7 @@ def _draw(llm: Any, prompt: list[int], seed: int, count: int) -> list[int]:
         _sampling(temperature=TEMPERATURE, top_p=TOP_P, max_tokens=1, seed=1000 * seed + number)
         for number in range(count)
     ]
-    outputs = llm.generate([{"prompt_token_ids": prompt}] * count, params, use_tqdm=False)
+    outputs = older.generated(llm, [prompt] * count, params)
     return [output.outputs[0].token_ids[0] for output in outputs]
 
 
@@ -156,10 +156,10 @@ def selfkl(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
     prompt = list(request["prompts"].values())[-2]
     every = runs.every_token(llm)
     first = _sampling(temperature=1.0, max_tokens=DRAWN, seed=5, logprobs=every)
-    drawn = llm.generate([{"prompt_token_ids": prompt}], first, use_tqdm=False)[0].outputs[0]
+    drawn = older.generated(llm, [prompt], first)[0].outputs[0]
     tokens = list(drawn.token_ids)
     again = _sampling(temperature=0.0, max_tokens=1, prompt_logprobs=every)
-    whole = llm.generate([{"prompt_token_ids": prompt + tokens}], again, use_tqdm=False)[0]
+    whole = older.generated(llm, [prompt + tokens], again)[0]
     read = whole.prompt_logprobs[-len(tokens) :]
     return {
         "selfkl|decode": _chosen(drawn.logprobs, tokens),
