@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-PATIENCE = 15.0
+PATIENCE = 10.0
 # Addresses that were asked to be fetched into the L2, as (buffer, elements).
 announced: list[tuple[Any, Any]] = []
 _draw = random.Random(0)
