@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
 
+from dspatch import pins
 from dspatch.errors import MissingToolsError, PinError, SourceBuildError
 from dspatch.git import EXECUTABLE, Entry
+from dspatch.stages import build
 from dspatch.wheel.source import needs, preflight, progress, sources, toolchain
 from dspatch.wheel.source.recipe import Recipe, recipe
 from dspatch.wheel.source.toolchain import Toolchain
@@ -251,3 +254,20 @@ def test_nothing_is_written_outside_through_a_link(tmp_path: Path) -> None:
             folder, {"sub": link, "sub/x.py": inside}, lambda oid: target if oid == "1" else b"x"
         )
     assert not list((tmp_path / "outside").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("members", "stated"),
+    [
+        (("vllm/_version.py", "vllm/version.py", "vllm/__init__.py"), "vllm/_version.py"),
+        (("vllm/version.py", "vllm/__init__.py"), "vllm/version.py"),
+        (("vllm/__init__.py",), "vllm/__init__.py"),
+    ],
+)
+def test_where_a_wheel_states_its_version(
+    members: tuple[str, ...], stated: str, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(tmp_path / "base.whl", "w") as archive:
+        for path in members:
+            archive.writestr(path, "")
+    assert build._version_file(pins.engine("vllm"), tmp_path / "base.whl") == stated
