@@ -160,9 +160,12 @@ def test_what_cannot_be_fetched_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("DSPATCH_CACHE", str(tmp_path / "cache"))
     gone = project(clones, repository=str(tmp_path / "gone"))
+    other = Project(**{**vars(gone), "name": "two", "commit": "2" * 40})
     with pytest.raises(SourceBuildError, match="could not be fetched") as caught:
-        fetched.put([(ONE, gone)], tmp_path / "put", None, silent)
+        fetched.put([(ONE, gone), (ONE, other)], tmp_path / "put", None, silent)
     assert "--clones" in caught.value.next
+    assert caught.value.what.startswith("one v1.0, two v1.0 could")
+    assert len(caught.value.why.splitlines()) == 2
     # By git, once into the cache: then the repository may be gone.
     here = project(clones, repository=str(clones / "one"))
     fetched.put([(ONE, here)], tmp_path / "put", None, silent)

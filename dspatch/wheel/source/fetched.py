@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dspatch import paths
 from dspatch.checkout import cache_of
-from dspatch.engines import Progress
+from dspatch.engines import Progress, silent
 from dspatch.errors import GitError, HashMismatchError, SourceBuildError
 from dspatch.files import write_if_changed
 from dspatch.git import Entry, Repo
@@ -38,8 +38,9 @@ def put(
     `clones` is a folder with a clone of each, by its name; without one, git fetches them once into
     the cache. Raises `HashMismatchError`, or `SourceBuildError` where one cannot be had.
     """
-    done = []
-    for declared, project in wanted:
+    every, done = list(wanted), []
+    _gather([project for _, project in every], clones, tell)
+    for declared, project in every:
         tell(f"sources of {project.name} {project.tag}")
         place = folder / declared.name
         _put(project, place, clones)
@@ -103,10 +104,24 @@ def _repo(project: Project, clones: Path | None) -> Iterator[Repo]:
     if local is not None:
         yield local
         return
+    _gather([project], None, silent)
     with cache_of(CACHE) as bare:
-        if bare.resolve(f"{project.commit}^{{commit}}") is None:
-            _fetch(bare, project)
         yield bare
+
+
+def _gather(projects: Sequence[Project], clones: Path | None, tell: Progress) -> None:
+    """Fetch what neither clones nor the cache have; all that cannot be had is told at once."""
+    wanted = [project for project in projects if _clone(project, clones) is None]
+    if not wanted:
+        return
+    failed: list[tuple[Project, GitError]] = []
+    with cache_of(CACHE) as bare:
+        for project in wanted:
+            if bare.resolve(f"{project.commit}^{{commit}}") is None:
+                tell(f"fetching {project.name} {project.tag}")
+                failed += _fetched(bare, project)
+    if failed:
+        raise _unfetched(failed)
 
 
 def _clone(project: Project, clones: Path | None) -> Repo | None:
@@ -125,16 +140,24 @@ def _clone(project: Project, clones: Path | None) -> Repo | None:
     return None
 
 
-def _fetch(bare: Repo, project: Project) -> None:
-    ref = f"refs/third-party/{project.name}/{project.commit}"
+def _fetched(bare: Repo, project: Project) -> list[tuple[Project, GitError]]:
+    """Fetch one commit; why not, where it cannot be had."""
     try:
         if (mirror := paths.mirror()) is not None:
             raise GitError("a mirror holds none", why=f"DSPATCH_MIRROR names {mirror}")
+        ref = f"refs/third-party/{project.name}/{project.commit}"
         bare.fetch(project.repository, project.commit, ref)
     except GitError as error:
-        raise SourceBuildError(
-            f"{project.name} {project.tag} could not be fetched, and the cache does not hold it.",
-            why=error.why.strip().partition("\n")[0],
-            next=f"clone {project.repository} where there is a network, put it into a folder as"
-            f" {project.name}, and name the folder with --clones",
-        ) from None
+        return [(project, error)]
+    return []
+
+
+def _unfetched(failed: Sequence[tuple[Project, GitError]]) -> SourceBuildError:
+    names = ", ".join(f"{project.name} {project.tag}" for project, _ in failed)
+    rows = [f"{one.repository} {error.why.strip().partition(chr(10))[0]}" for one, error in failed]
+    return SourceBuildError(
+        f"{names} could not be fetched, and the cache does not hold what is missing.",
+        why="\n        ".join(rows),
+        next="clone each where there is a network, put the clones into one folder under these names, and"
+        " name the folder with --clones",
+    )
