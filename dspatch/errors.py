@@ -395,3 +395,9 @@ class ProcessTimeoutError(DspatchError):
     """A command ran past its time limit."""
 
     exit_code = 71
+
+
+class ParallelError(DspatchError):
+    """A model cannot be split among so many processes."""
+
+    exit_code = 72

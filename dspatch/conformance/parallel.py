@@ -1,0 +1,133 @@
+"""Several processes beside one: the same log-probabilities, and weights that make up the whole ones."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dspatch import engines, sharding
+from dspatch.conformance import given, oracle, small, tolerance
+from dspatch.conformance.report import CheckResult, Report, Status
+from dspatch.conformance.small import Case
+from dspatch.engines import Options, vllm, worker
+from dspatch.errors import EngineError, ProcessError
+
+WORKER = vllm.WORKERS / "vllm_parallel_worker"
+# As in decode.paged, only the order of sums is another.
+LIKE = "decode.paged"
+
+
+def cases(variants: Sequence[str], checkpoints: Sequence[Path], degree: int) -> list[Case]:
+    """The models to run; raises `ParallelError` for the first that so many processes cannot share."""
+    found = [*map(small.case, variants), *map(given.case, checkpoints)]
+    for case in found:
+        sharding.refuse(case.name, case.config, degree)
+    return found
+
+
+def run(
+    models: Sequence[Case],
+    degree: int,
+    *,
+    python: Path,
+    out: Path,
+    engine: str = vllm.NAME,
+    options: Options,
+    progress: engines.Progress = engines.silent,
+) -> Report:
+    """Run each model on one process and on `degree`, and hold the two against each other.
+
+    Raises `EngineError` for an engine that this is not known of, and what the oracle raises.
+    """
+    if engine != vllm.NAME:
+        raise EngineError(
+            f"several processes of {engine} cannot be held against one.",
+            why=f"only {vllm.NAME}'s workers can be asked for their weights",
+            next="leave out --tp",
+        )
+    golden = oracle.ensure(progress).golden(models, progress)
+    results: list[CheckResult] = []
+    facts: dict[str, Any] = {"engine": engine, "processes": degree}
+    for case, one in zip(models, golden, strict=True):
+        progress(f"{case.name}: one process, then {degree}")
+        folder = out / f"tp-{case.name.replace('/', '-')}"
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            found = _measured(python, one.checkpoint.path, degree, folder, options)
+        except ProcessError as error:
+            results += _refused(case.name, options.dtype, error)
+            continue
+        facts |= found["facts"]
+        results += judged(case.name, options.dtype, found)
+        shutil.rmtree(folder)
+    return Report(results=tuple(results), facts=facts)
+
+
+def judged(name: str, dtype: str, found: Mapping[str, Any]) -> list[CheckResult]:
+    """The verdicts on one model's measures, as `joining.compare` gives them."""
+    limit = tolerance.find(LIKE, dtype)
+    assert limit is not None, "no dtype without tolerances comes this far"
+    off, wrong = found["worst"], [*found["lost"], *found["blind"]]
+    # Written so that NaN fails.
+    near: Status = "pass" if found["compared"] and off <= limit.limit else "fail"
+    whole: Status = "pass" if found["split"] and not wrong else "fail"
+    said = f"{found['compared']} compared; {found['equal']} of {found['texts']} texts equal"
+    held = f"{found['split']} of {found['weights']} split, each put together again bit by bit"
+    lost = f"not put together: {', '.join(found['lost'])}" if found["lost"] else ""
+    blind = f"exchanged shards go unseen: {', '.join(found['blind'])}" if found["blind"] else ""
+    return [
+        CheckResult(
+            check="tp.logprobs", variant=name, dtype=dtype, status=near, measured=off,
+            tolerance=limit.limit, unit=limit.unit, note=said,
+        ),
+        CheckResult(
+            check="tp.weights", variant=name, dtype=dtype, status=whole, measured=len(wrong),
+            tolerance=0, unit="tensors",
+            note="; ".join(filter(None, (lost, blind))) or (held if found["split"] else "none is split"),
+        ),
+    ]  # fmt: skip
+
+
+def _refused(name: str, dtype: str, error: ProcessError) -> list[CheckResult]:
+    start = CheckResult(
+        check="engine.start", variant=name, dtype=dtype, status="fail", note=error.why
+    )
+    rest = [
+        CheckResult(
+            check=check, variant=name, dtype=dtype, status="not-shown",
+            note="the engine did not run this model",
+        )
+        for check in ("tp.logprobs", "tp.weights")
+    ]  # fmt: skip
+    return [start, *rest]
+
+
+def _measured(
+    python: Path, checkpoint: Path, degree: int, folder: Path, options: Options
+) -> dict[str, Any]:
+    prompts = small.prompts()
+    facts: dict[str, Any] = {}
+    for processes in (1, degree):
+        asked = {
+            "checkpoint": str(checkpoint), "degree": processes, "dtype": options.dtype,
+            "prompts": prompts, "steps": small.steps(), "folder": str(folder / str(processes)),
+        }  # fmt: skip
+        facts = _ask(python, {"run": asked}, options)
+    places = {"one": str(folder / "1"), "many": str(folder / str(degree))}
+    return {**_ask(python, {"compare": places}, options), "facts": facts}
+
+
+def _ask(python: Path, asked: Mapping[str, Any], options: Options) -> Any:
+    env = {
+        **vllm.environment(options),
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
+        # A function of ours runs in the workers, which are on this machine alone.
+        "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
+        "VLLM_HOST_IP": "127.0.0.1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+    }
+    return worker.ask(python, WORKER, asked, env=env, timeout=options.timeout)

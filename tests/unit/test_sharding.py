@@ -1,0 +1,118 @@
+"""Which models so many processes can share, by arithmetic, and what the two runs of one are held to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dspatch import sharding
+from dspatch.conformance import parallel, small
+from dspatch.engines.workers.vllm_parallel_worker import joining
+from dspatch.errors import ParallelError
+
+CONFIGS = Path(__file__).parents[1] / "data" / "configs"
+PUBLISHED = {path.stem: json.loads(path.read_text()) for path in sorted(CONFIGS.glob("*.json"))}
+
+
+def kinds(config: dict[str, Any], degree: int) -> list[str]:
+    return [each.tensor.split(".")[-2] for each in sharding.unsplit(config, degree)]
+
+
+def test_each_small_model_is_shared_by_two() -> None:
+    for name in ("deepseek-v2-lite", "deepseek-v2", "deepseek-v3"):
+        assert kinds(dict(small.case(name).config), 2) == []
+
+
+def test_what_cannot_be_shared_is_named_before_anything_starts() -> None:
+    with pytest.raises(ParallelError) as caught:
+        parallel.cases(["deepseek-v3"], [], 3)
+    assert "deepseek-v3 cannot be split among 3 processes" in caught.value.what
+    assert "model.layers.0.self_attn.q_b_proj.weight: 4 heads by 3" in caught.value.why
+    assert "experts.0.down_proj.weight: 128 columns" in caught.value.why
+    assert caught.value.next.endswith("1, 2, 4")
+
+
+CONFIG = {
+    "num_attention_heads": 16, "kv_lora_rank": 512, "q_lora_rank": None, "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64, "v_head_dim": 128, "intermediate_size": 10944, "n_routed_experts": 64,
+    "moe_intermediate_size": 1408, "n_shared_experts": 2, "first_k_dense_replace": 1,
+    "hidden_size": 2048,
+}  # fmt: skip
+FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "degree", "found"),
+    [
+        ({}, 1, []),
+        ({}, 8, []),
+        ({}, 32, ["q_proj", "kv_b_proj", "o_proj"]),
+        ({"intermediate_size": 10945}, 2, ["gate_proj", "down_proj"]),
+        ({"moe_intermediate_size": 1407}, 2, ["gate_proj", "down_proj"]),
+        ({"first_k_dense_replace": 0, "intermediate_size": 10945}, 2, []),
+        # 1408 are 11 blocks of 128: whole for one process, cut through for two.
+        ({"quantization_config": FP8}, 1, []),
+        ({"quantization_config": FP8, "intermediate_size": 10240}, 2, ["gate_proj", "down_proj"]),
+        # Half a head of 192 rows is no whole block.
+        ({"quantization_config": FP8, "moe_intermediate_size": 2048, "intermediate_size": 10240},
+         16, ["q_proj"]),
+        # Groups run along the inputs, which only o_proj and down_proj split.
+        ({"quantization_config": {"quant_method": "awq", "group_size": 128}}, 2, ["down_proj", "down_proj"]),
+        ({"quantization_config": {"quant_method": "gptq", "group_size": -1}}, 2, []),
+        ({"kv_lora_rank": None, "n_routed_experts": None, "num_attention_heads": 6}, 4, ["q_proj", "o_proj"]),
+    ],
+)  # fmt: skip
+def test_what_stands_in_the_way(changes: dict[str, Any], degree: int, found: list[str]) -> None:
+    assert kinds({**CONFIG, **changes}, degree) == found
+
+
+def test_the_published_degrees_are_not_refused() -> None:
+    """What their authors serve with: V3 and R1 in FP8 on 8 and 16 GPUs, V2 on 8."""
+    for name, config in PUBLISHED.items():
+        if config.get("kv_lora_rank") and "model_type" in config and "v4" not in name:
+            assert kinds(config, 4) == [], name
+
+
+def said(*logprobs: float, tokens: tuple[int, ...] = (7, 8)) -> dict[str, Any]:
+    return {"tokens": list(tokens), "logprobs": [{"5": each} for each in logprobs]}
+
+
+def test_log_probabilities_are_compared_as_far_as_texts_are_equal() -> None:
+    one = said(-1.0, -2.0, -3.0)
+    same = joining.said([one], [said(-1.0, -2.5, -3.0)])
+    assert (same["equal"], same["compared"], same["worst"]) == (1, 3, 0.5)
+    # The second token is another one: its own place is compared, and none after it.
+    longer = joining.said(
+        [said(-1.0, -2.0, -3.0, -4.0, tokens=(7, 8, 9))],
+        [said(-1.0, -2.0, -3.25, -9.0, tokens=(7, 3, 9))],
+    )
+    assert (longer["equal"], longer["compared"], longer["worst"]) == (0, 3, 0.25)
+
+
+GOOD = {
+    "texts": 4, "equal": 4, "compared": 900, "worst": 4e-6, "weights": 30, "split": 15,
+    "lost": [], "blind": [], "processes": 2,
+}  # fmt: skip
+
+
+def status(**changed: Any) -> list[str]:
+    return [each.status for each in parallel.judged("m", "float32", {**GOOD, **changed})]
+
+
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        ({}, ["pass", "pass"]),
+        ({"worst": 0.1}, ["fail", "pass"]),
+        ({"worst": float("nan")}, ["fail", "pass"]),
+        ({"compared": 0, "worst": 0.0}, ["fail", "pass"]),
+        ({"lost": ["model.x.weight"]}, ["pass", "fail"]),
+        ({"blind": ["model.x.weight"]}, ["pass", "fail"]),
+        ({"split": 0}, ["pass", "fail"]),
+    ],
+)
+def test_each_fault_fails_its_own_check(fault: dict[str, Any], found: list[str]) -> None:
+    assert status(**fault) == found
