@@ -165,7 +165,9 @@ def patch_folder(engine: str, folder: Path, beside: Path, mended: Iterable[Findi
     for name in {finding.fix for finding in mended}:
         patch = shipped.patch(name)
         assert all(facts[need] for need in patch.needs), (folder, name)
-        for path, change in onto.rendered(patch, files, context).items():
+        # From the twin, so that a second patch of a file keeps what the first one did.
+        so_far = treefiles.Files(source=Folder(beside))
+        for path, change in onto.rendered(patch, so_far, context).items():
             assert change.data is not None
             (beside / path).write_bytes(change.data)
 
