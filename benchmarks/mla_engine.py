@@ -4,10 +4,11 @@
         --engine stock=PYTHONPATH --engine patched=PYTHONPATH:DSPATCH_MLA
 
 An engine is a PYTHONPATH with vLLM in it and, after a colon, the attention backend it is told to take.
-All are started first; then they take turns shape by shape, so that they share the clock and the card,
-which has to hold them all. FOLDER of --model has a config.json, its weights are dummies. --small is a
-checkpoint with real numbers: each engine continues its prompts greedily and says the log-probabilities,
-for `--judge` to hold against transformers in float32 (where there is one; no GPU is needed):
+All are started first, each with each --model; then the engines of a model take turns shape by shape, so
+that they share the clock and the card, which has to hold them all. FOLDER of --model has a config.json,
+its weights are dummies. --small is a checkpoint with real numbers: each engine continues its prompts
+greedily and says the log-probabilities, for `--judge` to hold against transformers in float32 (where
+there is one; no GPU is needed):
 
     python benchmarks/mla_engine.py --judge DIR --small FOLDER
 """
@@ -26,10 +27,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+# Prompts of a number begin alike: the shapes after (64, 4096) with no longer context find them cached.
 SHAPES = (
-    (1, 4096), (16, 4096), (64, 4096), (1, 16384), (16, 1024), (1, 1024), (64, 1024), (16, 16384),
+    (64, 4096), (16, 4096), (1, 4096), (64, 1024), (16, 1024), (1, 1024), (16, 16384), (1, 16384),
     (1, 65536),
 )  # fmt: skip
+CACHED = 64 * (
+    4096 + 128
+)  # tokens that an engine has room for: the largest shape and what it generates
+ROW = 576 * 2  # bytes of a token and layer in the latent cache
 STEPS = 48  # timed steps of a turn
 TOKENS = 32  # greedy tokens of the small model
 PROMPTS = (5, 48, 77, 300, 1100)
@@ -41,14 +47,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--engine", action="append", default=[], metavar="NAME=PATH:BACKEND")
-    parser.add_argument("--model")
+    parser.add_argument("--model", action="append", default=[], metavar="FOLDER")
     parser.add_argument("--small")
     parser.add_argument("--out")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--budget", type=float, default=1e9, help="seconds after which no shape is begun"
     )
-    parser.add_argument("--memory", type=float, default=20e9, help="bytes of KV cache of an engine")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--judge", metavar="DIR")
     given = parser.parse_args()
@@ -56,6 +61,8 @@ def main() -> None:
         child(given)
     elif given.judge:
         judge(Path(given.judge), given.small)
+    elif not (given.out and given.engine and (given.model or given.small)):
+        parser.error("give --out, an --engine and a --model or --small, or --judge")
     else:
         run(given)
 
@@ -66,15 +73,16 @@ class Child:
     def __init__(self, spec: str, given: argparse.Namespace, mode: str, folder: str) -> None:
         self.name, _, rest = spec.partition("=")
         path, _, backend = rest.partition(":")
-        self.log = (Path(given.out) / f"{self.name}-{mode}.log").open("w")
+        self.model = Path(folder).name
+        title = f"{self.name}-{self.model}-{mode}"
+        self.log = (Path(given.out) / f"{title}.log").open("w")
         command = [sys.executable, __file__, "--child", f"{mode}:{backend}", "--model", folder]
-        command += ["--memory", str(given.memory)]
         environment = {
             **os.environ,
             "PYTHONPATH": path.replace(",", ":"),
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
             "VLLM_USE_FLASHINFER_SAMPLER": "0",
-            "VLLM_CACHE_ROOT": f"/tmp/vllm-{self.name}-{mode}",
+            "VLLM_CACHE_ROOT": f"/tmp/vllm-{title}",
             "HF_HUB_OFFLINE": "1",
         }
         self.process = subprocess.Popen(
@@ -118,39 +126,48 @@ def run(given: argparse.Namespace) -> None:
         "times": [],
     }
     kept = Path(given.out) / "engine.json"
-    timed = (
-        [Child(spec, given, "time", given.model) for spec in given.engine] if given.model else []
-    )
-    spoken = (
-        [Child(spec, given, "say", given.small) for spec in given.engine] if given.small else []
-    )
+    timed = [Child(spec, given, "time", m) for m in given.model for spec in given.engine]
+    spoken = [Child(spec, given, "say", given.small) for spec in given.engine if given.small]
     for each in spoken:
         result["small"][each.name] = each.read()
         kept.write_text(json.dumps(result))
-        print(
-            f"{time.monotonic() - begun:.0f} s: {each.name} said {str(result['small'][each.name])[:150]}",
-            flush=True,
-        )
+        tell(begun, f"{each.name} said {str(result['small'][each.name])[:150]}")
     for each in timed:
-        result["engines"][each.name] = each.read()
-        print(
-            f"{time.monotonic() - begun:.0f} s: {each.name} is up: {result['engines'][each.name]}",
-            flush=True,
-        )
-    for batch, context in SHAPES if timed else ():
-        if time.monotonic() - begun > given.budget:
-            print(f"no time for {batch} x {context}", flush=True)
-            continue
-        row: dict[str, Any] = {"batch": batch, "context": context}
-        for each in timed:
-            each.ask(batch=batch, context=context, steps=8)
-        for turn in range(given.rounds):
-            for each in timed if turn % 2 == 0 else timed[::-1]:
-                answer = each.ask(batch=batch, context=context, steps=STEPS)
-                row.setdefault(each.name, []).append(answer and answer["ms"])
-        result["times"].append(row)
-        kept.write_text(json.dumps(result))
-        print(f"{time.monotonic() - begun:.0f} s: {row}", flush=True)
+        result["engines"][f"{each.name} {each.model}"] = up = each.read()
+        tell(begun, f"{each.name} is up with {each.model}: {up}")
+    for batch, context in SHAPES:
+        for model in [Path(folder).name for folder in given.model]:
+            if time.monotonic() - begun > given.budget:
+                tell(begun, f"no time for {model} at {batch} x {context}")
+                continue
+            row = turns([e for e in timed if e.model == model], batch, context, given.rounds)
+            result["times"].append({"model": model, **row})
+            kept.write_text(json.dumps(result))
+            tell(begun, str({key: middles(value) for key, value in row.items()}))
+
+
+def turns(engines: list[Child], batch: int, context: int, rounds: int) -> dict[str, Any]:
+    """Milliseconds of each step of each engine, one list a round; the engines take turns."""
+    row: dict[str, Any] = {"batch": batch, "context": context}
+    for each in engines:
+        each.ask(batch=batch, context=context, steps=8)
+    for turn in range(rounds):
+        for each in engines if turn % 2 == 0 else engines[::-1]:
+            answer = each.ask(batch=batch, context=context, steps=STEPS)
+            row.setdefault(each.name, []).append(answer and answer["ms"])
+    return row
+
+
+def middles(value: Any) -> Any:
+    """The median of each round, where the value is one of rounds."""
+    if not isinstance(value, list):
+        return value
+    return [round(statistics.median(each), 3) if each else None for each in value]
+
+
+def tell(begun: float, what: str) -> None:
+    """A line of progress, with the seconds since the start."""
+    print(f"{time.monotonic() - begun:.0f} s: {what}", flush=True)
 
 
 def child(given: argparse.Namespace) -> None:
@@ -160,10 +177,13 @@ def child(given: argparse.Namespace) -> None:
 
     mode, _, backend = given.child.partition(":")
     options: dict[str, Any] = {"attention_backend": backend} if backend else {}
+    (folder,) = given.model
     if mode == "time":
+        layers = json.loads((Path(folder) / "config.json").read_text())["num_hidden_layers"]
         options |= {
-            "load_format": "dummy", "kv_cache_memory_bytes": int(given.memory), "max_model_len": 66560,
-            "max_num_seqs": 64, "gpu_memory_utilization": 0.4, "enable_prefix_caching": True,
+            "load_format": "dummy", "kv_cache_memory_bytes": CACHED * ROW * layers,
+            "max_model_len": 66560, "max_num_seqs": 64, "gpu_memory_utilization": 0.03,
+            "enable_prefix_caching": True,
         }  # fmt: skip
     else:
         options |= {
@@ -171,7 +191,7 @@ def child(given: argparse.Namespace) -> None:
             "max_num_seqs": 16, "enable_prefix_caching": False, "enforce_eager": True,
         }  # fmt: skip
     llm = LLM(
-        model=given.model, dtype="bfloat16", seed=0, skip_tokenizer_init=True, trust_remote_code=False,
+        model=folder, dtype="bfloat16", seed=0, skip_tokenizer_init=True, trust_remote_code=False,
         **options,
     )  # fmt: skip
     if mode == "say":
@@ -210,7 +230,7 @@ def steps_of(llm: Any, batch: int, context: int, steps: int) -> list[float]:
     vocabulary = llm.model_config.hf_config.vocab_size
     limits = SamplingParams(max_tokens=steps + 4, temperature=0, ignore_eos=True, detokenize=False)
     for number in range(batch):
-        prompt = {"prompt_token_ids": words(context, 1000 * batch + number, vocabulary)}
+        prompt = {"prompt_token_ids": words(context, number, vocabulary)}
         engine.add_request(f"{time.monotonic_ns()}-{number}", prompt, limits)
     marks: list[float] = []
     while engine.has_unfinished_requests():
@@ -277,13 +297,14 @@ def judge(folder: Path, small: str) -> None:
 
 
 def table(kept: dict[str, Any]) -> list[str]:
-    """Milliseconds a step of each engine, shape by shape, as Markdown; nothing where none was timed."""
-    names = list(kept["engines"])
+    """Milliseconds a step of each engine, as Markdown; nothing where none was timed."""
+    fixed = ("model", "batch", "context")
+    names = list(dict.fromkeys(k for row in kept["times"] for k in row if k not in fixed))
     if not names:
         return []
     heads = " | ".join(f"{n} ms (rounds)" for n in names)
-    lines = [f"| batch | context | {heads} | ratio |", "|---" * (len(names) + 3) + "|"]
-    for row in kept["times"]:
+    lines = [f"| model | batch | context | {heads} | ratio |", "|---" * (len(names) + 4) + "|"]
+    for row in sorted(kept["times"], key=lambda row: [row[key] for key in fixed]):
         rounds = {n: [statistics.median(each) for each in row.get(n, []) if each] for n in names}
         middle = {n: statistics.median(rounds[n]) for n in names if rounds[n]}
         cells = [
@@ -291,7 +312,8 @@ def table(kept: dict[str, Any]) -> list[str]:
             for n in names
         ]
         ratio = f"{middle[names[-1]] / middle[names[0]]:.2f}" if len(middle) == len(names) else "—"
-        lines.append(f"| {row['batch']} | {row['context']} | {' | '.join(cells)} | {ratio} |")
+        first = " | ".join(str(row[key]) for key in fixed)
+        lines.append(f"| {first} | {' | '.join(cells)} | {ratio} |")
     return lines
 
 

@@ -52,17 +52,33 @@ def test_heads_and_dims_are_those_of_the_job_s_models(tmp_path: Path) -> None:
 
 
 BACKEND = "vllm.v1.attention.backends.mla.dspatch_mla"
-# The function that orders vLLM's backends, as far as the edit meets it.
-PRIORITIES = b"""
+# The function that orders vLLM's backends, as far as the edit of its generation meets it.
+PRIORITIES = """
 def _get_backend_priorities(
-    use_mla, device_capability, num_heads=None, kv_cache_dtype=None, use_non_causal=False
+    use_mla, device_capability, num_heads=None, kv_cache_dtype=None, {more}
 ):
-    from vllm.utils.torch_utils import is_quantized_kv_cache
+    \"""Get backend priorities with lazy import to avoid circular dependency.\"""
 
     return ["upstream's"]
 """
+GENERATIONS = {
+    "!cuda_orders_backends_by_head_size": "use_non_causal=False",
+    "cuda_orders_backends_by_head_size": "use_non_causal=False, head_size=None, use_mm_prefix=False",
+}
 
 
+def priorities(when: str) -> Any:
+    """The patched function of a generation, its list upstream's alone."""
+    patch = layered("vllm").patch("mla-decode-kernels")
+    (edit,) = (each for each in patch.edits if each.when == (when,))
+    made = Edit(file=edit.file, verb=edit.verb, find=edit.find, text=edit.text, symbol=edit.symbol)
+    before = PRIORITIES.format(more=GENERATIONS[when]).encode()
+    engine: dict[str, Any] = {"AttentionBackendEnum": SimpleNamespace(DSPATCH_MLA="ours")}
+    exec(compile(apply_edit(before, made), edit.file, "exec"), engine)
+    return engine["_get_backend_priorities"]
+
+
+@pytest.mark.parametrize("when", GENERATIONS)
 @pytest.mark.parametrize(
     ("module", "order"),
     [
@@ -73,19 +89,23 @@ def _get_backend_priorities(
     ],
 )
 def test_a_backend_that_cannot_be_imported_leaves_the_others(
-    module: Any, order: list[str], monkeypatch: pytest.MonkeyPatch
+    module: Any, order: list[str], when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patch = layered("vllm").patch("mla-decode-kernels")
-    (edit,) = (each for each in patch.edits if each.file == "vllm/platforms/cuda.py")
-    made = Edit(file=edit.file, verb=edit.verb, find=edit.find, text=edit.text, symbol=edit.symbol)
-    engine = {"AttentionBackendEnum": SimpleNamespace(DSPATCH_MLA="ours")}
-    exec(compile(apply_edit(PRIORITIES, made), edit.file, "exec"), engine)
-    priorities: Any = engine["_get_backend_priorities"]
-    upstream = SimpleNamespace(is_quantized_kv_cache=None)
-    monkeypatch.setitem(sys.modules, "vllm.utils.torch_utils", upstream)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, BACKEND, module)
-    assert priorities(True, (9, 0), 16) == order
-    assert priorities(False, (9, 0), 16) == ["upstream's"]
+    ordered = priorities(when)
+    assert ordered(True, (9, 0), 16) == order
+    assert ordered(False, (9, 0), 16) == ["upstream's"]
+
+
+@pytest.mark.parametrize("when", GENERATIONS)
+def test_the_backend_is_asked_for_card_heads_and_cache(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+    faster = SimpleNamespace(measured_faster=lambda *of: asked.append(of))
+    monkeypatch.setitem(sys.modules, BACKEND, faster)
+    priorities(when)(True, (9, 0), 16, "fp8")
+    assert asked == [((9, 0), 16, "fp8")]
 
 
 def pytest_says(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -6,25 +6,35 @@ import argparse
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from benchmarks import mla_engine
 
 TIMES = [
-    {"batch": 1, "context": 4096, "stock": [[4.0, 5.0, 9.0], [3.0]], "patched": [[2.0], [1.0]]},
-    {"batch": 64, "context": 1024, "stock": [[8.0], None], "patched": [None, None]},
+    {
+        "model": "lite",
+        "batch": 64,
+        "context": 1024,
+        "stock": [[8.0], None],
+        "patched": [None, None],
+    },
+    {
+        "model": "lite",
+        "batch": 1,
+        "context": 4096,
+        "stock": [[4.0, 5.0, 9.0], [3.0]],
+        "patched": [[2.0], [1.0]],
+    },
 ]
 
 
 def test_the_times_are_told_by_the_middle_round() -> None:
-    engines: dict[str, Any] = {"stock": {}, "patched": {}}
-    assert mla_engine.table({"engines": engines, "times": TIMES}) == [
-        "| batch | context | stock ms (rounds) | patched ms (rounds) | ratio |",
-        "|---|---|---|---|---|",
-        "| 1 | 4096 | 4.000 (3.000–5.000) | 1.500 (1.000–2.000) | 0.38 |",
-        "| 64 | 1024 | 8.000 (8.000–8.000) | — | — |",
+    assert mla_engine.table({"times": TIMES}) == [
+        "| model | batch | context | stock ms (rounds) | patched ms (rounds) | ratio |",
+        "|---|---|---|---|---|---|",
+        "| lite | 1 | 4096 | 4.000 (3.000–5.000) | 1.500 (1.000–2.000) | 0.38 |",
+        "| lite | 64 | 1024 | 8.000 (8.000–8.000) | — | — |",
     ]
 
 
@@ -34,8 +44,8 @@ def test_engines_that_only_spoke_have_no_times(
     """Neither is a shape told of that nobody was asked for, nor is a table made of none."""
     spoken = SimpleNamespace(name="stock", read=list)
     monkeypatch.setattr(mla_engine, "Child", lambda *_: spoken)
-    given = {"engine": ["stock=x"], "out": str(tmp_path), "small": "s", "model": None}
-    mla_engine.run(argparse.Namespace(**given, memory=1.0, budget=1.0, rounds=1))
+    given = {"engine": ["stock=x"], "out": str(tmp_path), "small": "s", "model": []}
+    mla_engine.run(argparse.Namespace(**given, budget=1.0, rounds=1))
     kept = json.loads((tmp_path / "engine.json").read_text())
     assert kept["small"] == {"stock": []}
     assert kept["times"] == []
