@@ -162,21 +162,21 @@ def patch_folder(engine: str, folder: Path, beside: Path, mended: Iterable[Findi
     files = treefiles.Files(source=Folder(folder))
     facts = traits.Traits(shipped.traits, files.read)
     context = render.Context(traits=facts, variants=list(variants.table().values()))
-    for name in {finding.fix for finding in mended}:
-        patch = shipped.patch(name)
-        assert all(facts[need] for need in patch.needs), (folder, name)
-        # From the twin, so that a second patch of a file keeps what the first one did.
-        so_far = treefiles.Files(source=Folder(beside))
-        for path, change in onto.rendered(patch, so_far, context).items():
-            assert change.data is not None
-            (beside / path).write_bytes(change.data)
+    wanted = {finding.fix for finding in mended}
+    for patch in [patch for patch in shipped.patches if patch.name in wanted]:
+        assert all(facts[need] for need in patch.needs), (folder, patch.name)
+        files = files.with_changes(onto.rendered(patch, files, context))
+    for path, change in files.changes.items():
+        assert change.data is not None
+        (beside / path).parent.mkdir(parents=True, exist_ok=True)
+        (beside / path).write_bytes(change.data)
 
 
 # Where the functions stand, and what they rest on of their own release.
 FILES = (
     "lmdeploy/model.py", "lmdeploy/pytorch/backends/default/moe.py",
     "lmdeploy/pytorch/backends/default/moe_router.py", "lmdeploy/pytorch/backends/cuda/moe_router.py",
-    "lmdeploy/pytorch/configurations/deepseek_v32.py",
+    "lmdeploy/pytorch/configurations/deepseek_v32.py", "lmdeploy/pytorch/engine/inputs_maker.py",
     "lmdeploy/pytorch/kernels/cuda/fused_noaux_tc.py", "lmdeploy/pytorch/kernels/cuda/moe/route_noaux_tc.py",
     "lmdeploy/pytorch/models/deepseek_v2.py", "lmdeploy/turbomind/deploy/config.py",
     "lmdeploy/turbomind/deploy/module.py", "lmdeploy/turbomind/deploy/parameter.py",

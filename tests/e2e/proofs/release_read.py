@@ -263,6 +263,30 @@ def stretched() -> str:
     return f"length given for YaRN: {told[0]}, without YaRN: {told[1]}"
 
 
+def places() -> str:
+    """Places that the engine keeps for requests that were prefilled, for each a row of the model agent."""
+    source = (RELEASE.folder / "lmdeploy/pytorch/engine/inputs_maker.py").read_text()
+    made = next(
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef) and node.name == "update_running_seqs"
+    )
+    role = SimpleNamespace(Prefill="prefill")
+    names: dict[str, Any] = {"EngineRole": role, "MessageStatus": None}
+    exec(compile(ast.Module([made], []), "inputs_maker.py", "exec"), names)
+    told = []
+    for tokens in ((8, 8), (0, 8)):
+        maker = SimpleNamespace(
+            config=SimpleNamespace(role="hybrid"),
+            long_context_chunker=SimpleNamespace(enabled=lambda: False),
+            running_seqs=[],
+        )
+        asked = [SimpleNamespace(sampling_param=SimpleNamespace(max_new_tokens=n)) for n in tokens]
+        names["update_running_seqs"](maker, asked, SimpleNamespace(logits_indices=None))
+        told.append(len(maker.running_seqs))
+    return f"two that generate: {told[0]}, one that scores and one that generates: {told[1]}"
+
+
 def dense() -> str:
     """The experts of each layer, of a config with three dense layers."""
     return f"experts by layer: {info(first_k_dense_replace=3)['expert_num']}"
@@ -339,6 +363,7 @@ def grouped(bias: torch.Tensor) -> str:
 
 
 PROOFS = {
+    "lmdeploy-answer-from-scored-prompt": places,
     "lmdeploy-env-fake-eplb": fake_eplb,
     "lmdeploy-router-logits-in-bf16": logits_dtype,
     "lmdeploy-router-logits-rounded-again": logits_dtype,
