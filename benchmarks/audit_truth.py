@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dspatch import files, pins
+from dspatch import files, pins, series
 from dspatch.conformance import suite
 from dspatch.conformance.report import CheckResult
 from dspatch.engines.environment import for_wheel
@@ -102,11 +102,19 @@ def stock(rev: str) -> Path:
     return download(base.project, base.filename, base.sha256)
 
 
+def less(patch: str) -> str:
+    """The lines of an own series that leave a patch out, and with it those that edit what it brings."""
+    shipped = series.layered("vllm")
+    brought = {file.path for file in shipped.patch(patch).files}
+    resting = (p.name for p in shipped.patches if any(e.file in brought for e in p.edits))
+    return "".join(f"!{name}\n" for name in dict.fromkeys((patch, *resting)))
+
+
 def built(rev: str, left_out: str, folder: Path) -> Path:
     """The wheel of a pin with the series, less one patch."""
     layer = folder / "patches" / "vllm"
     layer.mkdir(parents=True)
-    (layer / "series").write_text(f"!{left_out}\n" if left_out else "")
+    (layer / "series").write_text(less(left_out) if left_out else "")
     (layer / "traits.toml").write_text("")
     env = {**os.environ, "DSPATCH_WORK": str(folder / "work")}
     if left_out:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.audit_truth import MODELS
+from benchmarks.audit_truth import MODELS, less
 from dspatch import index, pins, pipconfig, series, variants
 from dspatch.audit import checkpoint, judge, source
 from dspatch.audit import finding as findings
@@ -103,7 +103,7 @@ def patched(rev: str, left_out: str, layer: Path, patch: pytest.MonkeyPatch) -> 
     """The tree of a pin with the series, less one patch."""
     if left_out:
         (layer / "vllm").mkdir(parents=True)
-        (layer / "vllm" / "series").write_text(f"!{left_out}\n")
+        (layer / "vllm" / "series").write_text(less(left_out))
         (layer / "vllm" / "traits.toml").write_text("")
         patch.setenv("DSPATCH_PATCHES", str(layer))
     tree = apply.compute(Request(engine="vllm", rev=rev), Console(as_json=True))[1]
