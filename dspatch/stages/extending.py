@@ -26,12 +26,11 @@ FORMAT = 1
 class Extensions:
     """What is to be compiled into a wheel, and by which compiler.
 
-    With `left_out` nothing is compiled, and the sources still are the extensions' own.
+    Without a compiler nothing is compiled, and the sources still are the extensions' own.
     """
 
     declared: tuple[Extension, ...] = ()
     compiler: Compiler | None = None
-    left_out: bool = False
 
     @property
     def inputs(self) -> list[object]:
@@ -65,9 +64,8 @@ def declared(job: Job, content: Mapping[str, Any], *, left_out: bool) -> Extensi
         # A form of the patch may be without them.
         if all(unit.source in applied.get(patch.name, ()) for unit in extension.units)
     )
-    if not found or left_out:
-        return Extensions(declared=found, left_out=left_out)
-    return Extensions(declared=found, compiler=own.compiler_for(found))
+    wanted = found and not left_out
+    return Extensions(declared=found, compiler=own.compiler_for(found) if wanted else None)
 
 
 def objects(
@@ -81,8 +79,10 @@ def objects(
 
     Raises what `dspatch.wheel.extension.compiled` raises.
     """
+    if wanted.compiler is None:
+        return {}
     made = {}
-    for each in wanted.declared if wanted.compiler else ():
+    for each in wanted.declared:
         sources = {path: read(entry.blob) for path, entry in tree.items() if each.owns(path)}
         made[each.path] = _object(each, sources, wanted.compiler, base, console)
     return made
@@ -91,11 +91,10 @@ def objects(
 def _object(
     extension: Extension,
     sources: Mapping[str, bytes],
-    compiler: Compiler | None,
+    compiler: Compiler,
     base: str,
     console: Console,
 ) -> Path:
-    assert compiler is not None
     kept = paths.cache() / "extensions" / f"{_key(extension, sources, compiler, base)}.so"
     if kept.is_file():
         return kept
