@@ -16,7 +16,6 @@ from .plant import (
     input_changed,
     output_changed,
     overwritten,
-    overwritten_with,
     owners_of,
     unheeded,
 )
@@ -235,7 +234,7 @@ def wrong_epsilon(model: Any, config: Config) -> AbstractContextManager[None]:
 def angles_stretched(model: Any, config: Config) -> AbstractContextManager[None]:
     """Rotation tables made for a model that stretches its positions by another factor."""
     tables = [m.cos_sin_cache for m in model.modules() if hasattr(m, "cos_sin_cache")]
-    return each(overwritten_with(table, _stretched(table)) for table in tables)
+    return each(overwritten(table, _stretched(table)) for table in tables)
 
 
 def _stretched(table: Any) -> Any:

@@ -20,21 +20,10 @@ def each(changes: Iterable[AbstractContextManager[Any]]) -> Iterator[None]:
 
 
 @contextmanager
-def overwritten(parameter: Any, value: float) -> Iterator[None]:
-    """A parameter filled with one value inside the block."""
+def overwritten(parameter: Any, values: Any) -> Iterator[None]:
+    """A parameter with other values inside the block, or filled with one."""
     before = parameter.detach().clone()
-    parameter.data.fill_(value)
-    try:
-        yield
-    finally:
-        parameter.data.copy_(before)
-
-
-@contextmanager
-def overwritten_with(parameter: Any, values: Any) -> Iterator[None]:
-    """A parameter with other values inside the block."""
-    before = parameter.detach().clone()
-    parameter.data.copy_(values.to(parameter.device, parameter.dtype))
+    parameter.data[...] = values
     try:
         yield
     finally:

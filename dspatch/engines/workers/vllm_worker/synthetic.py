@@ -8,7 +8,7 @@ from typing import Any
 
 from . import runs
 from .observe import positions_of, routing
-from .plant import each, overwritten_with
+from .plant import each, overwritten
 from .rerouting import biases_of
 
 # What is added to the scores: below zero, around it, far above, and so close that bfloat16 cannot tell.
@@ -73,7 +73,7 @@ class Asked:
                 answer = self._answer(place, layer)
                 stack.enter_context(gate.register_forward_hook(answer, prepend=True))
             stack.enter_context(
-                each(overwritten_with(*pair) for pair in zip(biases, self.bias, strict=False))
+                each(overwritten(*pair) for pair in zip(biases, self.bias, strict=False))
             )
             stack.enter_context(routing(self.model, self._note))
             yield
