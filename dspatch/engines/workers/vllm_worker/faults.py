@@ -54,8 +54,7 @@ def wrong_rope_layout(model: Any, config: Config) -> AbstractContextManager[None
 
 def router_bias_ignored(model: Any, config: Config) -> AbstractContextManager[None]:
     """Experts chosen without the correction bias."""
-    biases = (p for n, p in model.named_parameters() if n.endswith("e_score_correction_bias"))
-    return each(overwritten(bias, 0.0) for bias in biases)
+    return each(overwritten(bias, 0.0) for bias in rerouting.biases_of(model))
 
 
 def qkv_a_swapped(model: Any, config: Config) -> AbstractContextManager[None]:
