@@ -122,11 +122,11 @@ def sampled(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
     """The token after a prompt drawn many times: `sampled|PROMPT.first`, `.again` by the same seeds, `.other`."""
     name, prompt = next(iter(request["prompts"].items()))
     drawn = {
-        key: _integers(_draw(llm, prompt, seed, count))
+        key: runs.integers(_draw(llm, prompt, seed, count))
         for key, seed, count in (("first", 1, SAMPLES), ("again", 1, SAMPLES), ("other", 2, FEW))
     }
     settings = {"temperature": _number(TEMPERATURE), "top_p": _number(TOP_P)}
-    length = {"length": _integers([len(prompt)])}
+    length = {"length": runs.integers([len(prompt)])}
     found = {**drawn, **settings, **length}
     return {f"sampled|{name}.{key}": value for key, value in found.items()}
 
@@ -216,12 +216,6 @@ def _number(value: float) -> Any:
     import torch
 
     return torch.tensor(value, dtype=torch.float64)
-
-
-def _integers(values: list[int]) -> Any:
-    import torch
-
-    return torch.tensor(values, dtype=torch.int64)
 
 
 PROBES: dict[str, Probe] = {

@@ -25,7 +25,7 @@ def alone(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
             found = {key: value for key, value in result[name].items() if key != "cached"}
             found |= recorder.joined(request["sparse_layers"])
             out |= {f"{name}.{key}": value for key, value in found.items()}
-            out[f"{name}.forwards"] = _integers(recorder.forwards)
+            out[f"{name}.forwards"] = integers(recorder.forwards)
     return out | _joined(places, request)
 
 
@@ -118,9 +118,9 @@ def _result(output: Any) -> dict[str, Any]:
     rows = [row for row in output.prompt_logprobs or () if row is not None]
     rows += output.outputs[0].logprobs
     return {
-        "tokens": _integers(list(output.outputs[0].token_ids)),
+        "tokens": integers(list(output.outputs[0].token_ids)),
         "logits": torch.stack([row_of(row) for row in rows]),
-        "cached": _integers([getattr(output, "num_cached_tokens", None) or 0]),
+        "cached": integers([getattr(output, "num_cached_tokens", None) or 0]),
     }
 
 
@@ -133,7 +133,8 @@ def row_of(row: Mapping[int, Any]) -> Any:
     return values
 
 
-def _integers(values: list[int]) -> Any:
+def integers(values: list[int]) -> Any:
+    """Numbers as an int64 tensor."""
     import torch
 
     return torch.tensor(values, dtype=torch.int64)
