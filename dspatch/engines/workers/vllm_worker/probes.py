@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from . import older, runs, synthetic
 from .observe import positions_of, recording
-from .plant import UNHEEDED
+from .plant import UNHEEDED, each
 
 Tensors = dict[str, Any]
 Probe = Callable[[Any, Any, Mapping[str, Any]], Tensors]
@@ -73,18 +73,12 @@ class Fed:
 
         return torch.cat(self.given[number])
 
-    @contextmanager
-    def feeding(self) -> Iterator[None]:
+    def feeding(self) -> AbstractContextManager[None]:
         """Replace the inputs of layers within the block."""
-        handles = [
+        return each(
             layer.register_forward_pre_hook(self._hook(number), with_kwargs=True)
             for number, layer in enumerate(self.layers)
-        ]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+        )
 
     def _hook(self, number: int) -> Callable[..., Any]:
         signature = inspect.signature(self.layers[number].forward)

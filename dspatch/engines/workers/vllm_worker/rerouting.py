@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from .observe import routing
+from .plant import each
 
 Config = Mapping[str, Any]
 WRONG = (
@@ -29,7 +30,7 @@ def biases_of(model: Any) -> list[Any]:
 def rerouted(model: Any, config: Config, wrong: str) -> Iterator[None]:
     """Every router replaced by one that is right but for the fault `wrong`; see `choose`."""
     last: list[Any] = []
-    biases = iter_biases(model, config)
+    biases = _gates(model)
 
     def saw(bias: Any) -> Callable[..., None]:
         def hook(module: Any, args: Any, output: Any) -> None:
@@ -38,24 +39,22 @@ def rerouted(model: Any, config: Config, wrong: str) -> Iterator[None]:
         return hook
 
     def change(weights: Any, ids: Any) -> tuple[Any, Any]:
-        logits, bias = last
-        dense = choose(logits.float(), None if bias is None else bias.float(), config, wrong)
+        logits, bias = last[0].float(), None if last[1] is None else last[1].float()
+        dense = choose(logits, bias, config, wrong)
         new, chosen = dense.topk(ids.shape[1])
         gain = config["routed_scaling_factor"]
-        right = choose(logits.float(), None if bias is None else bias.float(), config, "")
+        right = choose(logits, bias, config, "")
         # Some engines put the routed scaling on the weights, others on what the experts give.
         scaled = float(weights.sum()) / max(float(right.sum()), 1e-30) > (1 + 1 / gain) / 2
         new = new if scaled else new / gain
         return new.to(weights.dtype), chosen.to(ids.dtype)
 
-    with ExitStack() as stack:
-        for gate, bias in biases:
-            stack.enter_context(gate.register_forward_hook(saw(bias)))
-        stack.enter_context(routing(model, change))
+    watched = each(gate.register_forward_hook(saw(bias)) for gate, bias in biases)
+    with watched, routing(model, change):
         yield
 
 
-def iter_biases(model: Any, config: Config) -> list[tuple[Any, Any]]:
+def _gates(model: Any) -> list[tuple[Any, Any]]:
     """The gates of all layers that have one, with their biases."""
     gates = [layer.mlp.gate for layer in model.model.layers if hasattr(layer.mlp, "gate")]
     own = biases_of(model) or [None] * len(gates)
