@@ -82,13 +82,17 @@ PLANTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", PLANTED)
-def test_planted_fault_is_caught_in_the_interpreter(fault: str, tmp_path: Path) -> None:
-    file, find, text, check = PLANTED[fault]
-    source = small(tmp_path) / "mla_decode" / file
+def plant(source: Path, find: str, text: str) -> None:
+    """Make a fault in a file, at the one place that it is meant for."""
     content = source.read_text()
     assert content.count(find) == 1
     source.write_text(content.replace(find, text))
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_planted_fault_is_caught_in_the_interpreter(fault: str, tmp_path: Path) -> None:
+    file, find, text, check = PLANTED[fault]
+    plant(small(tmp_path) / "mla_decode" / file, find, text)
     with pytest.raises(ProcessError, match="Error"):
         run("interpreted.py", tmp_path, check)
 
@@ -131,10 +135,7 @@ OUT_OF_TURN = {
 def test_planted_fault_of_the_kernel_for_64_rows_is_caught(fault: str, tmp_path: Path) -> None:
     find, text, check = OUT_OF_TURN[fault]
     rendered.write(tmp_path / "mla_decode")
-    source = tmp_path / "mla_decode" / "seesaw.py"
-    content = source.read_text()
-    assert content.count(find) == 1
-    source.write_text(content.replace(find, text))
+    plant(tmp_path / "mla_decode" / "seesaw.py", find, text)
     with pytest.raises(ProcessError, match="Error"):
         run("turns.py", tmp_path, check)
 
