@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from packaging.version import Version
 from dspatch import process
 from dspatch.errors import MissingToolsError, ProcessError, SourceBuildError
 from dspatch.extensionspec import Extension, Unit
+from dspatch.files import write_atomically
 from dspatch.wheel.elf import dotted, object_needs
 from dspatch.wheel.source import toolchain
 
@@ -73,10 +73,7 @@ def compiled(
             (folder / path).write_bytes(data)
         made = _linked(extension, compiler, folder)
         _refuse_needy(extension, made, base)
-        dest.parent.mkdir(parents=True, exist_ok=True)
-        partial = dest.with_name(f"{dest.name}.{os.getpid()}.partial")
-        shutil.copy(made, partial)
-        partial.replace(dest)
+        write_atomically(dest, made.read_bytes())
     return dest
 
 
