@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from dspatch.conformance.checks.seen import Seen
+from dspatch.conformance.checks.seen import Seen, rank
 from dspatch.conformance.report import Curves
 
 
@@ -33,4 +33,4 @@ def _depths(seen: Seen) -> Iterator[tuple[str, float]]:
 
 
 def _worst(values: list[float]) -> float:
-    return max((math.inf if math.isnan(v) else float(v) for v in values), default=math.inf)
+    return max(map(rank, values), default=math.inf)

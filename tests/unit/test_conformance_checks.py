@@ -140,13 +140,20 @@ def test_a_faulty_run_fails(name: str) -> None:
     assert judged(name, FAULTS[name]).status == "fail"
 
 
+def without_numbers() -> dict[str, Any]:
+    """A prompt of which every measure came out as no number."""
+    nothing = float("nan")
+    found = {key: nothing if isinstance(value, float) else value for key, value in prompt().items()}
+    found["layers"] = [[layer, nothing] for layer, _ in found["layers"]]
+    found["choices"] = [[layer, nothing, 0, 311] for layer in range(3)]
+    return found
+
+
 @pytest.mark.parametrize("name", list(checks.CHECKS))
 def test_no_check_passes_a_measure_that_is_not_a_number(name: str) -> None:
-    found = {
-        key: float("nan") if isinstance(value, float) else value for key, value in prompt().items()
+    runs = {
+        f"{run}/": {"long": without_numbers()} for run in ("alone", "together", "again", "late")
     }
-    found["layers"] = [[layer, float("nan")] for layer, _ in found["layers"]]
-    runs = {f"{run}/": {"long": found} for run in ("alone", "together", "again", "late")}
     nothing = float("nan")
     asked = probes(
         local=[["long", 0, nothing, 300, 300]],
@@ -156,9 +163,24 @@ def test_no_check_passes_a_measure_that_is_not_a_number(name: str) -> None:
         selfkl=nothing,
     )
     broken = under(lambda m, _: m.update(runs=runs, probes=asked, sane={"sdpa": float("nan")}))
-    exact = ("weights.coverage", "weights.values", "golden.routes", "indexer.choices")
+    exact = ("weights.coverage", "weights.values", "golden.routes")
     if name not in (*exact, "sampling.seed", "cache.latent"):
         assert judged(name, broken).status == "fail"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("oracle.sane", "golden.fp32", "indexer.choices", "logits.kl", "logits.topk"),
+        *("greedy.forced", "decode.paged", "decode.late", "prefill.chunked", "prefix.hit"),
+        "batch.mixed",
+    ],
+)
+def test_a_sound_measure_hides_none_that_is_not_a_number(name: str) -> None:
+    both = {"short": prompt(), "long": without_numbers()}
+    runs = {f"{run}/": both for run in ("alone", "together", "again", "late")}
+    broken = under(lambda m, _: m.update(runs=runs, sane={"sdpa": 5e-13, "twin": float("nan")}))
+    assert judged(name, broken).status == "fail"
 
 
 def test_a_failure_names_the_first_layer_outside_the_band() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dspatch.conformance.checks.seen import Prompts, Seen, Verdict, unseen
+from dspatch.conformance.checks.seen import Prompts, Seen, Verdict, rank, unseen
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -37,7 +37,7 @@ def decode(seen: Seen) -> Verdict:
     steps = sum(measures["agreed_steps"] for measures in seen.alone.values())
     total = sum(measures["steps"] for measures in seen.alone.values())
     note = f"{steps} of {total} tokens agree"
-    return Verdict(measured=_stepwise(seen.alone, "decode_logprob"), note=note)
+    return Verdict(measured=stepwise(seen.alone, "decode_logprob"), note=note)
 
 
 def chunked(seen: Seen) -> Verdict:
@@ -86,14 +86,15 @@ def _chunks(measures: Mapping[str, Any]) -> int:
 
 
 def _logprob(prompts: Prompts) -> float:
-    return _stepwise(prompts, "prefill_logprob", "first_step_logprob", "decode_logprob")
+    return stepwise(prompts, "prefill_logprob", "first_step_logprob", "decode_logprob")
 
 
-def _stepwise(prompts: Prompts, *keys: str) -> float:
+def stepwise(prompts: Prompts, *keys: str) -> float:
+    """The worst of some measures over the steps at which the texts agree."""
     # Where the texts part, later steps cannot be compared; the lost margin at that step stands in.
     parted = {p: m for p, m in prompts.items() if m["agreed_steps"] < m["steps"]}
     return max([*(_worst(prompts, key) for key in keys), _worst(parted, "worst_missed_margin")])
 
 
 def _worst(prompts: Prompts, key: str) -> float:
-    return max((float(measures[key]) for measures in prompts.values()), default=0.0)
+    return max((rank(measures[key]) for measures in prompts.values()), default=0.0)

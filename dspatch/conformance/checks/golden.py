@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
-from dspatch.conformance.checks.seen import Seen, Verdict, unseen
+from dspatch.conformance.checks.seen import Seen, Verdict, rank, unseen
 
 
 def sane(seen: Seen) -> Verdict:
     """The oracle agrees with its own controls, before it judges anybody."""
     controls = seen.measures["sane"]
-    worst = max(controls, key=lambda name: float(controls[name]))
+    worst = max(controls, key=lambda name: rank(controls[name]))
     return Verdict(measured=controls[worst], note=f"worst against {worst}")
 
 
@@ -32,8 +31,7 @@ def _differences(seen: Seen) -> Iterator[tuple[float, str]]:
     for prompt, measures in seen.alone.items():
         logits = [["logits", measures["prefill_rel"]], ["decode logits", measures["decode_rel"]]]
         for name, value in [*measures["layers"], *logits]:
-            missing = value is None or math.isnan(value)
-            yield math.inf if missing else value, f"{name} of prompt `{prompt}`"
+            yield rank(value), f"{name} of prompt `{prompt}`"
 
 
 def first_outside(seen: Seen, limit: float) -> str:
@@ -74,5 +72,5 @@ def _worst(seen: Seen, key: str) -> Verdict:
     if not seen.alone:
         return unseen("no prompt was run")
     values = {p: float(m[key]) for p, m in seen.alone.items()}
-    prompt = max(values, key=lambda p: math.inf if math.isnan(values[p]) else values[p])
+    prompt = max(values, key=lambda p: rank(values[p]))
     return Verdict(measured=values[prompt], note=f"worst: `{prompt}`")

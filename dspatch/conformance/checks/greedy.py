@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dspatch.conformance.checks.seen import Seen, Verdict, unseen
+from dspatch.conformance.checks.seen import Seen, Verdict, rank, unseen
 
 
 def forced(seen: Seen) -> Verdict:
@@ -10,7 +10,7 @@ def forced(seen: Seen) -> Verdict:
     if not seen.alone:
         return unseen("no prompt was run")
     missed = sum(measures["argmax_missed"] for measures in seen.alone.values())
-    worst = max(measures["worst_missed_margin"] for measures in seen.alone.values())
+    worst = max(rank(measures["worst_missed_margin"]) for measures in seen.alone.values())
     positions = sum(m["tokens"] - 1 + m["steps"] for m in seen.alone.values())
     broken = [prompt for prompt, m in seen.alone.items() if not m["finite"]]
     note = f"{missed} of {positions} positions missed"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dspatch.conformance.checks.seen import Seen, Verdict, unseen
+from dspatch.conformance.checks.seen import Seen, Verdict, rank, unseen
 
 
 def choices(seen: Seen) -> Verdict:
@@ -15,7 +15,7 @@ def choices(seen: Seen) -> Verdict:
     layers: int = seen.config["num_hidden_layers"]
     if len(found) != layers * len(seen.alone) or not found:
         return unseen("the engine's indexers could not be watched")
-    worst, layer, prompt = max((worst, layer, prompt) for prompt, layer, worst, _, _ in found)
+    worst, layer, prompt = max((rank(worst), layer, prompt) for prompt, layer, worst, _, _ in found)
     differing, total = (sum(row[place] for row in found) for place in (3, 4))
     note = f"worst: layer.{layer} of `{prompt}`; " if differing else ""
     return Verdict(measured=worst, note=f"{note}{differing} of {total} sets differ")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from dspatch.conformance.checks.cache import _stepwise
-from dspatch.conformance.checks.seen import Seen, Verdict, unseen
+from dspatch.conformance.checks.cache import stepwise
+from dspatch.conformance.checks.seen import Seen, Verdict, rank, unseen
 
 MORE_REPEATED = 0.1  # how much larger a share of repeated tokens than the oracle's is wrong
 
@@ -16,7 +15,7 @@ def layers(seen: Seen) -> Verdict:
     found, why = _of(seen, "local")
     if not found:
         return unseen(why)
-    worst, prompt, layer = max((_number(v), p, n) for p, n, v, _, _ in found)
+    worst, prompt, layer = max((rank(v), p, n) for p, n, v, _, _ in found)
     used, total = (sum(row[place] for row in found) for place in (3, 4))
     note = f"worst: layer.{layer} of `{prompt}`; {used} of {total} tokens"
     return Verdict(measured=worst, wrong=2 * used < total, note=note)
@@ -27,7 +26,7 @@ def routers(seen: Seen) -> Verdict:
     found, why = _of(seen, "routed")
     if not found:
         return unseen(why)
-    worst, kind, layer = max((_number(v), k, n) for k, n, v, *_ in found)
+    worst, kind, layer = max((rank(v), k, n) for k, n, v, *_ in found)
     used = sum(row[3] for row in found)
     # Scores below 1e-45 are no model's; an engine that divides by their sum is told of, not failed.
     broken = "" if all(row[5] for row in found) else "; not finite where all scores vanish"
@@ -40,7 +39,7 @@ def rotation(seen: Seen) -> Verdict:
     found, why = _of(seen, "turned")
     if not found:
         return unseen(why)
-    worst, position = max((_number(value), position) for position, value in found)
+    worst, position = max((rank(value), position) for position, value in found)
     last = max(position for position, _ in found)
     return Verdict(measured=worst, note=f"worst at {position}; {len(found)} positions to {last}")
 
@@ -53,7 +52,7 @@ def late(seen: Seen) -> Verdict:
     one = next(iter(prompts.values()))
     own, wanted = one["repeated"], one["expected_repeated"]
     note = f"{one['agreed_steps']} of {one['steps']} tokens agree, {own:.0%} repeated"
-    measured = _stepwise(prompts, "first_step_logprob", "decode_logprob")
+    measured = stepwise(prompts, "first_step_logprob", "decode_logprob")
     return Verdict(measured=measured, wrong=own > wanted + MORE_REPEATED, note=note)
 
 
@@ -79,7 +78,7 @@ def seeds(seen: Seen) -> Verdict:
 def selfkl(seen: Seen) -> Verdict:
     """Tokens that were drawn step by step have the same probability when they are read as a prompt."""
     found, why = _of(seen, "selfkl")
-    return unseen(why) if found is None else Verdict(measured=_number(found))
+    return unseen(why) if found is None else Verdict(measured=rank(found))
 
 
 def _of(seen: Seen, probe: str) -> tuple[Any, str]:
@@ -89,7 +88,3 @@ def _of(seen: Seen, probe: str) -> tuple[Any, str]:
 def _why(seen: Seen, probe: str) -> str:
     told = seen.facts.get("unprobed", {}).get(probe)
     return f"the engine cannot be asked: {told}" if told else "no such run was made"
-
-
-def _number(value: float) -> float:
-    return math.inf if math.isnan(value) else float(value)

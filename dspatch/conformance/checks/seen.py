@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,3 +71,8 @@ class Verdict:
 def unseen(why: str) -> Verdict:
     """The verdict of a check that could not look."""
     return Verdict(unseen=why)
+
+
+def rank(value: float | None) -> float:
+    """A measure to take the worst by: one that is missing, or no number, is worse than any other."""
+    return math.inf if value is None or math.isnan(value) else float(value)
