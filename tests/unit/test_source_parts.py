@@ -93,6 +93,10 @@ def test_an_unknown_device_names_one_that_is_known() -> None:
         ("[vllm]\ndevices = { cpu = { disk = 1.0 } }\n", "`memory` (number) is missing"),
         ("[vllm]\nspeed = 1\ndevices = {}\n", "unknown key `speed`"),
         (
+            "[vllm]\nsettings = [1]\ndevices = { cpu = { memory = 1.0, disk = 1.0 } }\n",
+            "`settings` must be a list of strings",
+        ),
+        (
             '[vllm]\ndevices = { cpu = { memory = 1.0, disk = 1.0, compiler = "new" } }\n',
             "`compiler` must be a version",
         ),

@@ -66,6 +66,12 @@ def test_every_shipped_project_is_whole() -> None:
             '[[project]]\nname = "a"\nrepository = "b"\ntag = "c"\ncommit = "d"\nsha256 = "e"\n',
             "40 digits",
         ),
+        ('project = ["cutlass"]\n', "`project` must be tables"),
+        (
+            f'[[project]]\nname = "a"\nrepository = "b"\ntag = "c"\ncommit = "{"0" * 40}"\n'
+            f'sha256 = "{"0" * 64}"\nwithout = [1]\n',
+            "`without` must be a list of strings",
+        ),
     ],
 )
 def test_a_table_with_a_fault_is_refused(

@@ -82,11 +82,11 @@ def _shipped() -> tuple[Project, ...]:
 def _read(path: Path) -> list[Project]:
     source = tomlfile.load(path, PinError)
     source.check_keys(source.data, ("project",))
-    return [_project(source, row) for row in source.get(source.data, "project", list)]
+    source.get(source.data, "project", list)  # a file without any is a mistake
+    return [_project(source, row) for row in source.tables(source.data, "project", _KEYS)]
 
 
 def _project(source: tomlfile.TomlFile, row: dict[str, Any]) -> Project:
-    source.check_keys(row, _KEYS, within="project")
     text = {key: source.get(row, key, str, within="project") for key in _KEYS[:5]}
     if len(text["commit"]) != 40 or len(text["sha256"]) != 64:
         raise source.fail(
@@ -94,7 +94,7 @@ def _project(source: tomlfile.TomlFile, row: dict[str, Any]) -> Project:
         )
     return Project(
         **text,
-        without=tuple(source.get(row, "without", list, within="project", default=[])),
+        without=source.strings(row, "without", within="project"),
         submodules=source.get(row, "submodules", dict, within="project", default={}),
     )
 
