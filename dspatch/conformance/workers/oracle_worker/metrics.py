@@ -23,27 +23,37 @@ def by_row(measured: Tensor, expected: Tensor) -> Tensor:
     return rows.nan_to_num(nan=float("inf"), posinf=float("inf"))
 
 
+def _broken(measured: Tensor, expected: Tensor) -> bool:
+    """Whether logits cannot be held against those of the oracle."""
+    return measured.shape != expected.shape or not bool(torch.isfinite(measured).all())
+
+
+def _logprobs(measured: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
+    return measured.double().log_softmax(-1), expected.double().log_softmax(-1)
+
+
 def worst_logprob(measured: Tensor, expected: Tensor) -> float:
     """Largest absolute difference in log-probability over all positions and tokens, in nats."""
-    if measured.shape != expected.shape or not bool(torch.isfinite(measured).all()):
+    if _broken(measured, expected):
         return float("inf")
-    difference = measured.double().log_softmax(-1) - expected.double().log_softmax(-1)
+    ours, theirs = _logprobs(measured, expected)
+    difference = ours - theirs
     return float(difference.abs().max()) if difference.numel() else 0.0
 
 
 def divergence(measured: Tensor, expected: Tensor) -> float:
     """Mean Kullback-Leibler divergence of the measured distributions from the expected ones, in nats."""
-    if measured.shape != expected.shape or not bool(torch.isfinite(measured).all()):
+    if _broken(measured, expected):
         return float("inf")
-    ours, theirs = measured.double().log_softmax(-1), expected.double().log_softmax(-1)
+    ours, theirs = _logprobs(measured, expected)
     return float((theirs.exp() * (theirs - ours)).sum(-1).mean().clamp_min(0.0))
 
 
 def best(measured: Tensor, expected: Tensor, count: int = 20) -> float:
     """The 99th percentile of the difference in log-probability of each position's best tokens, in nats."""
-    if measured.shape != expected.shape or not bool(torch.isfinite(measured).all()):
+    if _broken(measured, expected):
         return float("inf")
-    ours, theirs = measured.double().log_softmax(-1), expected.double().log_softmax(-1)
+    ours, theirs = _logprobs(measured, expected)
     values, tokens = theirs.topk(count)
     return float((ours.gather(-1, tokens) - values).abs().flatten().quantile(0.99))
 
@@ -58,7 +68,8 @@ def histogram(measured: Tensor, expected: Tensor) -> list[int]:
     """How many log-probabilities differ by how much: below 1e-9 nats, then by half decades to 10 and more."""
     if measured.shape != expected.shape:
         return []
-    difference = (measured.double().log_softmax(-1) - expected.double().log_softmax(-1)).abs()
+    ours, theirs = _logprobs(measured, expected)
+    difference = (ours - theirs).abs()
     half_decades = difference.nan_to_num(nan=100.0).clamp(1e-10, 100.0).log10().mul(2).floor()
     bins = half_decades.long().flatten() + 19
     return [int(count) for count in bins.clamp(0, 21).bincount(minlength=22)]
