@@ -127,19 +127,21 @@ class TurboMind:
 
     def _best_pairs(self, choice: Tensor) -> Tensor:
         """The choice among the groups whose two best experts together are best."""
-        groups, kept = self.model["moe_group_num"], self.model["topk_group"]
-        if kept >= groups:
+        groups = self.model["moe_group_num"]
+        if self.model["topk_group"] >= groups:
             return choice
         grouped = choice.unflatten(-1, (groups, -1))
-        pairs = grouped.topk(2)[0].sum(-1)
-        best = torch.zeros_like(pairs).scatter(1, pairs.topk(kept)[1], 1)
-        return grouped.masked_fill(best[..., None] == 0, -math.inf).flatten(-2)
+        return self._kept(grouped, grouped.topk(2)[0].sum(-1), -math.inf)
 
     def _strong(self, score: Tensor, fill: float) -> Tensor:
         """The scores with those outside the groups of the best experts filled."""
         grouped = score.unflatten(-1, (self.model["moe_group_num"], -1))
-        best = grouped.amax(-1)
-        kept = torch.zeros_like(best).scatter(1, best.topk(self.model["topk_group"])[1], 1)
+        return self._kept(grouped, grouped.amax(-1), fill)
+
+    def _kept(self, grouped: Tensor, strength: Tensor, fill: float) -> Tensor:
+        """Grouped scores, in one row again, with those outside the groups of the most strength filled."""
+        best = strength.topk(self.model["topk_group"])[1]
+        kept = torch.zeros_like(strength).scatter(1, best, 1)
         return grouped.masked_fill(kept[..., None] == 0, fill).flatten(-2)
 
     def _norm(self, hidden: Tensor, layer: int, name: str) -> Tensor:
