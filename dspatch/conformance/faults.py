@@ -6,12 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from dspatch.conformance.checks.seen import Run
+
 LAYER = "model.layers.1"
-
-
-Run = Literal[
-    "alone", "together", "again", "local", "late", "routed", "turned", "sampled", "selfkl"
-]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dspatch.conformance import checks, small, suite
+from dspatch.conformance import checks, selftest, small, suite
 from dspatch.conformance.checks.seen import Seen
 from dspatch.conformance.report import CheckResult
 
@@ -310,8 +310,7 @@ PROBED = ("layers.local", "kernels.route", "rope.table", "inv.selfkl", "sampling
 
 @pytest.mark.parametrize("name", [*PROBED, "sampling.distribution", "decode.late"])
 def test_a_probe_that_could_not_be_made_shows_nothing_and_says_why(name: str) -> None:
-    probe = {"layers.local": "local", "kernels.route": "routed", "rope.table": "turned"}.get(name)
-    probe = probe or {"inv.selfkl": "selfkl", "decode.late": "late"}.get(name, "sampled")
+    probe = next(run for run, names in selftest.RUN_CHECKS.items() if name in names)
 
     def lose(measures: dict[str, Any], facts: dict[str, Any]) -> None:
         measures["probes"].pop(f"{probe}/", None)

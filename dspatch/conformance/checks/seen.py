@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 Prompts = Mapping[str, Mapping[str, Any]]
 # Runs that ask one thing each, and all runs.
-PROBES = ("local", "late", "routed", "turned", "sampled", "selfkl")
-RUNS = ("alone", "together", "again", *PROBES)
+Probe = Literal["local", "late", "routed", "turned", "sampled", "selfkl"]
+Run = Literal["alone", "together", "again", Probe]
+PROBES: tuple[Probe, ...] = get_args(Probe)
+RUNS: tuple[Run, ...] = get_args(Run)
 
 
 @dataclass(frozen=True, kw_only=True)
