@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.alone import stand_in
+
 PATIENCE = 10.0
 # Addresses that were asked to be fetched into the L2, as (buffer, elements).
 announced: list[tuple[Any, Any]] = []
@@ -271,12 +273,6 @@ def _plain(name: str) -> Callable[..., Tensor]:
     return lambda *values: Tensor(getattr(np, name)(*(Tensor(v).value for v in values)))
 
 
-def _module(name: str, **content: Any) -> None:
-    module = types.ModuleType(name)
-    vars(module).update(content)
-    sys.modules[name] = module
-
-
 def _nothing(*_: Any, **__: Any) -> None:
     pass
 
@@ -322,14 +318,14 @@ def _install() -> None:
     )  # fmt: skip
     gluon = names(jit=Kernel, constexpr_function=lambda function: _nothing)
     root = "triton.experimental.gluon"
-    _module("triton.experimental", gluon=gluon)
-    _module(root, language=language)
-    _module(f"{root}.language", **vars(language))
-    _module(f"{root}.language.nvidia")
-    _module(
+    stand_in("triton.experimental", gluon=gluon)
+    stand_in(root, language=language)
+    stand_in(f"{root}.language", **vars(language))
+    stand_in(f"{root}.language.nvidia")
+    stand_in(
         f"{root}.language.nvidia.hopper",
         fence_async_shared=_nothing, mbarrier=barrier, warpgroup_mma=_mma, warpgroup_mma_wait=_wait,
         tma=names(async_copy_global_to_shared=_copy),
     )  # fmt: skip
-    _module(f"{root}.nvidia")
-    _module(f"{root}.nvidia.hopper", TensorDescriptor=Descriptor)
+    stand_in(f"{root}.nvidia")
+    stand_in(f"{root}.nvidia.hopper", TensorDescriptor=Descriptor)
