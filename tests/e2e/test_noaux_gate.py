@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from dspatch import paths, process
+from dspatch import diffs, paths, process
 from dspatch.conformance import oracle
 
 pytestmark = pytest.mark.e2e
 
 HERE = Path(__file__).parent / "gate"
 FORMS = sorted((paths.data("patches") / "lmdeploy" / "turbomind-noaux-groups").glob("*.diff"))
-BEGIN, END = "if (topk_group < n_group) {", "moe_utils_v2.h"
+BEGIN, END = "if (topk_group < n_group) {", "\n    }\n"
 # What each planted fault is, and the case that must show it.
 FAULTS: Mapping[str, tuple[str, str, str]] = {
     "only-the-best": ("return best + second;", "return best;", "v3"),
@@ -30,21 +30,17 @@ FAULTS: Mapping[str, tuple[str, str, str]] = {
 }  # fmt: skip
 
 
-def added(diff: str, path: str) -> str:
-    """The lines that a diff adds to a file."""
-    part = diff.split(f"+++ b/{path}\n", 1)[1].split("\ndiff --git", 1)[0]
-    lines = [line[1:] for line in part.splitlines() if line.startswith("+")]
-    return "\n".join(lines) + "\n"
-
-
 def parts(form: Path) -> tuple[str, str]:
     """The header of a form, and its lines in the kernel that mask groups."""
-    diff = form.read_text()
+    after = {
+        file.path: "".join(line for hunk in file.hunks for line in hunk.after)
+        for file in diffs.read(form.read_text())
+    }
     folder = "src/turbomind/kernels/gemm"
-    kernel = added(diff, f"{folder}/moe_utils_v2.cu")
+    kernel = after[f"{folder}/moe_utils_v2.cu"]
     begin = kernel.index(BEGIN)
-    end = kernel.index("\n    }\n", begin) + len("\n    }\n")
-    return added(diff, f"{folder}/moe_gate_groups.h"), kernel[begin:end]
+    end = kernel.index(END, begin) + len(END)
+    return after[f"{folder}/moe_gate_groups.h"], kernel[begin:end]
 
 
 def compiled(source: str, folder: Path, header: str = "", masking: str = "") -> Path:
