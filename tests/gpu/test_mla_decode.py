@@ -283,7 +283,6 @@ def test_a_captured_step_follows_the_lengths_of_its_replay(decode: Any, kernel: 
 def test_a_length_beyond_the_table_is_refused_or_spoils_that_request_alone(
     decode: Any, kernel: str
 ) -> None:
-
     from tests.mla import cases
 
     one = cases.step([100, 128, 50], heads=16, device="cuda")

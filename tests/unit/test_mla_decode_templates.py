@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from dspatch import variants
-from dspatch.edits import Edit, apply_edit
+from dspatch.edits import apply_edit
+from dspatch.onto import rendered_edit
+from dspatch.render import Context
 from dspatch.series import layered
 from tests.mla import rendered
 
@@ -71,7 +73,7 @@ def priorities(when: str) -> Any:
     """The patched function of a generation, its list upstream's alone."""
     patch = layered("vllm").patch("mla-decode-kernels")
     (edit,) = (each for each in patch.edits if each.when == (when,))
-    made = Edit(file=edit.file, verb=edit.verb, find=edit.find, text=edit.text, symbol=edit.symbol)
+    made = rendered_edit(patch, edit, Context(traits={}, variants=[]))  # type: ignore[arg-type]
     before = PRIORITIES.format(more=GENERATIONS[when]).encode()
     engine: dict[str, Any] = {"AttentionBackendEnum": SimpleNamespace(DSPATCH_MLA="ours")}
     exec(compile(apply_edit(before, made), edit.file, "exec"), engine)
