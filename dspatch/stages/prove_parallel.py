@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dspatch import engines, receipt, variants
 from dspatch.console import Console
@@ -11,6 +12,9 @@ from dspatch.job import Job, locked, prepare_work
 from dspatch.stages import prove, prove_any, proving
 from dspatch.stages.prove_any import Subject
 from dspatch.stages.proving import Proven, Wanted
+
+if TYPE_CHECKING:
+    from dspatch.conformance.small import Case
 
 
 def of_job(job: Job, degree: int, console: Console, wanted: Wanted) -> Proven:
@@ -20,41 +24,41 @@ def of_job(job: Job, degree: int, console: Console, wanted: Wanted) -> Proven:
     """
     models = proving.models_of(wanted, receipt.require(job, "apply")["variants"])
     wheel = job.dist / receipt.require(job, "build-wheel")["wheel"]["path"]
-    _check(models, wanted, degree)
+    cases = _cases(models, wanted, degree)
     prove.need_machine(job)
     with job.locked(), console.working("conformance") as step:
         return _measure(
-            str(job.id), job.id.engine, lambda: prove.environment(job, wheel, step),
-            job.folder, models, degree, wanted, step,
+            str(job.id), job.id.engine, prove.environment(job, wheel, step),
+            job.folder, cases, degree, wanted, step,
         )  # fmt: skip
 
 
 def of_subject(subject: Subject, degree: int, console: Console, wanted: Wanted) -> Proven:
     """Prove what an environment has installed, or a wheel; raises as `of_job`."""
     models = proving.models_of(wanted, variants.names())
-    _check(models, wanted, degree)
+    cases = _cases(models, wanted, degree)
     prove_any.need_machine(subject)
     prepare_work()
     with locked(subject.folder, subject.name), console.working("conformance") as step:
         return _measure(
-            subject.name, subject.engine, lambda: subject.python(step),
-            subject.folder, models, degree, wanted, step,
+            subject.name, subject.engine, subject.python(step),
+            subject.folder, cases, degree, wanted, step,
         )  # fmt: skip
 
 
-def _check(models: Sequence[str], wanted: Wanted, degree: int) -> None:
+def _cases(models: Sequence[str], wanted: Wanted, degree: int) -> list[Case]:
     from dspatch.conformance import parallel
 
     proving.need_tolerances(wanted.dtype)
-    parallel.cases(models, wanted.checkpoints, degree)
+    return parallel.cases(models, wanted.checkpoints, degree)
 
 
 def _measure(
     name: str,
     engine: str,
-    python: Callable[[], Path],
+    python: Path,
     folder: Path,
-    models: Sequence[str],
+    cases: Sequence[Case],
     degree: int,
     wanted: Wanted,
     step: engines.Progress,
@@ -62,8 +66,7 @@ def _measure(
     from dspatch.conformance import parallel, render
 
     report = parallel.run(
-        parallel.cases(models, wanted.checkpoints, degree), degree,
-        python=python(), out=folder / "conformance", engine=engine,
+        cases, degree, python=python, out=folder / "conformance", engine=engine,
         options=engines.Options(reference_ops=wanted.reference_ops, dtype=wanted.dtype),
         progress=step,
     )  # fmt: skip
