@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -67,27 +68,36 @@ def run(
 
 def judged(name: str, dtype: str, found: Mapping[str, Any]) -> list[CheckResult]:
     """The verdicts on one model's measures, as `joining.compare` gives them."""
-    limit = tolerance.find(LIKE, dtype)
-    assert limit is not None, "no dtype without tolerances comes this far"
-    off, wrong = found["worst"], [*found["lost"], *found["blind"]]
-    # Written so that NaN fails.
-    near: Status = "pass" if found["compared"] and off <= limit.limit else "fail"
+    wrong = [*found["lost"], *found["blind"]]
     whole: Status = "pass" if found["split"] and not wrong else "fail"
-    said = f"{found['compared']} compared; {found['equal']} of {found['texts']} texts equal"
     held = f"{found['split']} of {found['weights']} split, each put together again bit by bit"
     lost = f"not put together: {', '.join(found['lost'])}" if found["lost"] else ""
     blind = f"exchanged shards go unseen: {', '.join(found['blind'])}" if found["blind"] else ""
     return [
-        CheckResult(
-            check="tp.logprobs", variant=name, dtype=dtype, status=near, measured=off,
-            tolerance=limit.limit, unit=limit.unit, note=said,
-        ),
+        _logprobs(name, dtype, found),
         CheckResult(
             check="tp.weights", variant=name, dtype=dtype, status=whole, measured=len(wrong),
             tolerance=0, unit="tensors",
             note="; ".join(filter(None, (lost, blind))) or (held if found["split"] else "none is split"),
         ),
     ]  # fmt: skip
+
+
+def _logprobs(name: str, dtype: str, found: Mapping[str, Any]) -> CheckResult:
+    """Whether the log-probabilities are near; where no tolerance decides, only that they are numbers."""
+    limit, known = tolerance.find(LIKE, dtype), tolerance.undecided(LIKE, dtype)
+    off = found["worst"]
+    said = f"{found['compared']} compared; {found['equal']} of {found['texts']} texts equal"
+    # Written so that NaN fails.
+    near = off <= limit.limit if limit else math.isfinite(off)
+    row = limit or known
+    decided: Status = "pass" if limit else "not-shown"
+    status = decided if found["compared"] and near and row else "fail"
+    return CheckResult(
+        check="tp.logprobs", variant=name, dtype=dtype, status=status, measured=off,
+        tolerance=limit.limit if limit else None, unit=row.unit if row else "",
+        note=said if limit else f"{tolerance.why_none(LIKE, dtype)}; {said}",
+    )  # fmt: skip
 
 
 def _refused(name: str, dtype: str, error: ProcessError) -> list[CheckResult]:

@@ -67,6 +67,17 @@ def undecided(check: str, dtype: str, device: str = "cpu") -> Tolerance | None:
     return row if row is not None and row.value is None else None
 
 
+def why_none(check: str, dtype: str, device: str = "cpu") -> str:
+    """Why no tolerance of a check decides: nobody measured one, or noise hides the weakest fault."""
+    known = undecided(check, dtype, device)
+    if known is None:
+        return f"tolerance.toml has no tolerance for {check} in {dtype} on {device}"
+    return (
+        f"in {dtype} on {device} it decides nothing: noise reaches {known.noise:.2g}"
+        f" {known.unit}, the weakest fault {known.fault:.2g}"
+    )
+
+
 @cache
 def read(path: Path) -> Mapping[Key, Tolerance]:
     """The rows of one file. Raises `ConformanceError` with file and row."""

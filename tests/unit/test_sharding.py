@@ -103,6 +103,24 @@ def status(**changed: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
+    ("dtype", "fault", "found"),
+    [
+        ("bfloat16", {}, ["not-shown", "pass"]),
+        ("bfloat16", {"worst": float("nan")}, ["fail", "pass"]),
+        ("bfloat16", {"compared": 0, "worst": 0.0}, ["fail", "pass"]),
+        ("bfloat16", {"lost": ["model.x.weight"]}, ["not-shown", "fail"]),
+        ("float8", {}, ["fail", "pass"]),
+    ],
+)
+def test_a_dtype_in_which_no_tolerance_decides_passes_no_log_probabilities(
+    dtype: str, fault: dict[str, Any], found: list[str]
+) -> None:
+    judged = parallel.judged("m", dtype, {**GOOD, **fault})
+    assert [each.status for each in judged] == found
+    assert dtype in judged[0].note
+
+
+@pytest.mark.parametrize(
     ("fault", "found"),
     [
         ({}, ["pass", "pass"]),

@@ -92,13 +92,7 @@ def _unjudged(name: str, seen: Seen, verdict: Verdict) -> CheckResult:
     """A measure that nothing is held against: where nobody measured it fails, else it shows nothing."""
     usable = not (verdict.wrong or verdict.unseen)
     known = tolerance.undecided(name, seen.dtype, seen.device)
-    where = f"{name} in {seen.dtype} on {seen.device}"
-    why = f"tolerance.toml has no tolerance for {where}"
-    if known is not None:
-        why = (
-            f"in {seen.dtype} on {seen.device} it decides nothing: noise reaches {known.noise:.2g}"
-            f" {known.unit}, the weakest fault {known.fault:.2g}"
-        )
+    why = tolerance.why_none(name, seen.dtype, seen.device)
     return CheckResult(
         check=name,
         variant=seen.variant,
