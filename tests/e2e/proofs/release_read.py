@@ -263,17 +263,26 @@ def stretched() -> str:
     return f"length given for YaRN: {told[0]}, without YaRN: {told[1]}"
 
 
+def taken(path: str, name: str, known: dict[str, Any]) -> Callable[..., Any]:
+    """One function of a release's file, without its decorators, to which only these names are known."""
+    tree = ast.parse((RELEASE.folder / path).read_text())
+    found = next(
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name
+    )
+    found.decorator_list = []
+    exec(compile(ast.Module([found], []), path, "exec"), known)
+    function: Callable[..., Any] = known[name]
+    return function
+
+
 def places() -> str:
     """Places that the engine keeps for requests that were prefilled, for each a row of the model agent."""
-    source = (RELEASE.folder / "lmdeploy/pytorch/engine/inputs_maker.py").read_text()
-    made = next(
-        node
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.FunctionDef) and node.name == "update_running_seqs"
-    )
     role = SimpleNamespace(Prefill="prefill")
-    names: dict[str, Any] = {"EngineRole": role, "MessageStatus": None}
-    exec(compile(ast.Module([made], []), "inputs_maker.py", "exec"), names)
+    update = taken(
+        "lmdeploy/pytorch/engine/inputs_maker.py",
+        "update_running_seqs",
+        {"EngineRole": role, "MessageStatus": None},
+    )
     told = []
     for tokens in ((8, 8), (0, 8)):
         maker = SimpleNamespace(
@@ -282,7 +291,7 @@ def places() -> str:
             running_seqs=[],
         )
         asked = [SimpleNamespace(sampling_param=SimpleNamespace(max_new_tokens=n)) for n in tokens]
-        names["update_running_seqs"](maker, asked, SimpleNamespace(logits_indices=None))
+        update(maker, asked, SimpleNamespace(logits_indices=None))
         told.append(len(maker.running_seqs))
     return f"two that generate: {told[0]}, one that scores and one that generates: {told[1]}"
 
@@ -346,17 +355,10 @@ def template() -> str:
 
 def grouped(bias: torch.Tensor) -> str:
     """vLLM's grouped_topk of a release beside the reference, for V3 with such biases."""
-    path = RELEASE.folder / "vllm/model_executor/layers/fused_moe/fused_moe.py"
-    (found,) = (
-        each
-        for each in ast.parse(path.read_text()).body
-        if isinstance(each, ast.FunctionDef) and each.name == "grouped_topk"
-    )
-    found.decorator_list = []
-    names: dict[str, Any] = {"torch": torch, "Optional": Optional}
-    exec(compile(ast.Module(body=[found], type_ignores=[]), str(path), "exec"), names)
+    path = "vllm/model_executor/layers/fused_moe/fused_moe.py"
+    topk = taken(path, "grouped_topk", {"torch": torch, "Optional": Optional})
     logits = torch.randn(TOKENS, 256)
-    got = names["grouped_topk"](
+    got = topk(
         torch.zeros(TOKENS, 1), logits, 8, True, 8, 4, "sigmoid", e_score_correction_bias=bias
     )
     return compared((got[0], got[1].long()), reference_v3(logits, bias, V3, 1.0))
