@@ -60,7 +60,7 @@ def measure(
     known = json.loads((checkpoint / "oracle.json").read_text())
     weights = {k: v.double() for k, v in load_file(checkpoint / "model.safetensors").items()}
     seen, logits = _transformers(checkpoint, prompt)
-    second = {at: _second(known, weights, *at, given) for at, (given, _) in seen.items()}
+    second = {at: _second(known, weights, *at, hidden) for at, (hidden, _) in seen.items()}
     found = {}
     for fault in ("", *faults):
         config = json.loads((converted / "engine.json").read_text())

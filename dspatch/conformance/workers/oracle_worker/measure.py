@@ -29,14 +29,15 @@ def measure(
     expected, found = load_file(golden), load_file(result)
     known = _grouped(expected)
     stretch = scale if dtype == "float16" else 1.0
-    runs = {name: run(known, below(found, name), band, scale, stretch) for name in _runs(found)}
     sane = {key: float(value) for key, value in below(expected, "sane.").items()}
     tensors = load_file(checkpoint)
     compared = weights(tensors, below(found, "weights/"), dtype)
     config = json.loads(checkpoint.with_name("oracle.json").read_text())
-    probes = {
-        name: probing.measure(below(found, name), known, tensors, config) for name in _runs(found)
-    }
+    runs, probes = {}, {}
+    for name in _runs(found):
+        own = below(found, name)
+        runs[name] = run(known, own, band, scale, stretch)
+        probes[name] = probing.measure(own, known, tensors, config)
     return {"runs": runs, "probes": probes, "weights": compared, "sane": sane}
 
 
