@@ -7,14 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.mla_call import LATENT, PAGE, ROPE, SCALE, Call
 from benchmarks.mla_clock import Clock
 
 MOST = 2048  # slots a token, as DeepSeek-V3.2 has it
-PAGE, LATENT, ROPE = 64, 512, 64
 POOL = 300_000_000  # bytes of inputs that one replay reads at least, or 50 calls
 OURS, AGAIN, BF16 = "ours", "ours again", "ours bf16"
-
-Call = Callable[[], tuple[Any, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,8 +197,6 @@ class Bench:
         plan()
 
         def call(s: Any, out: Any, lse: Any) -> Call:
-            from tests.mla.cases import SCALE
-
             return lambda: decoder(s.q, s.cache, s.table, s.lengths, SCALE, out, lse, s.scale)
 
         calls = [call(step, *step.result()) for step in steps]

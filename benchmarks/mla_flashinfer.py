@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.mla_call import LATENT, ROPE, SCALE
 from benchmarks.wheels import Wheel
 
 WHEEL = Wheel(
@@ -32,8 +33,6 @@ FFI = Wheel(
 )
 NAME = "flashinfer-0.7.4"
 CACHES = {"bf16": "nv_bfloat16", "fp8": "__nv_fp8_e4m3"}
-SCALE = (128 + 64) ** -0.5
-LATENT, ROPE = 512, 64
 _DATA = "flashinfer/data"
 _PARTS = ("plan", "run", "binding")
 _SOURCES = ("csrc/batch_mla_", "csrc/tvm_ffi_utils.h")

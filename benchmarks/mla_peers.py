@@ -9,11 +9,12 @@ from __future__ import annotations
 import lzma
 import math
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import alone, mla_flashinfer, mla_sglang
+from benchmarks.mla_call import LATENT, PAGE, ROPE, SCALE, Call
 from benchmarks.wheels import Wheel
 
 VLLM = Wheel(
@@ -28,10 +29,6 @@ MEMBERS = (
     "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so",
     "vllm/v1/attention/ops/triton_decode_attention.py",
 )
-SCALE = (128 + 64) ** -0.5
-LATENT, ROPE, PAGE = 512, 64, 64
-
-Call = Callable[[], tuple[Any, Any]]
 
 
 def fetch(folder: Path, given: Sequence[Path] = (), without: Sequence[str] = ()) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import alone
+from benchmarks.mla_call import LATENT, SCALE
 from benchmarks.wheels import Wheel
 
 WHEEL = Wheel(
@@ -24,8 +25,6 @@ NAME = "sglang-0.5.23"
 _AT = "sglang/kernels/ops/attention/"
 # In the order in which they can be loaded.
 _MODULES = ("score_mod", "metadata", "decode_attention")
-SCALE = (128 + 64) ** -0.5
-LATENT = 512
 # What SGLang is started with: parts of a request at least, and the context that DeepSeek-V3 has.
 _LEAST_PARTS, _CONTEXT, _LEAST_TOKENS = 8, 163840, 32
 
