@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,18 +64,11 @@ def _measure(
             done = proving.measure(
                 str(job.id),
                 engine=job.id.engine,
-                python=environment(job, wheel, step),
+                python=proving.environment(job.id.engine, wheel, step),
                 **shared,
             )
     _write_receipt(job, done.report, wanted, inputs)
     return done
-
-
-def environment(job: Job, wheel: Path, step: Callable[[str], None]) -> Path:
-    """The Python that has a job's wheel installed, made when it is not in the cache."""
-    from dspatch.engines.environment import for_wheel
-
-    return for_wheel(job.id.engine, wheel, step).python
 
 
 def _version(wheel: str) -> str:

@@ -93,7 +93,7 @@ def of_wheel(path: Path, engine: str) -> Subject:
         target=_target(engine, name.project, str(name.version)),
         where=path.name,
         key=str(path.resolve()),
-        python=lambda step: _environment(engine, path, step),
+        python=lambda step: proving.environment(engine, path, step),
         wheel=path,
     )
 
@@ -150,12 +150,6 @@ def _converted(subject: Subject, wheel: Path, console: Console, wanted: Wanted) 
             wanted=wanted,
             step=step,
         )
-
-
-def _environment(engine: str, wheel: Path, step: engines.Progress) -> Path:
-    from dspatch.engines.environment import for_wheel
-
-    return for_wheel(engine, wheel, step).python
 
 
 def _target(engine: str, project: str, version: str) -> str:

@@ -78,14 +78,12 @@ def of_job(job: Job, variants: Sequence[str], console: Console, limits: Limits) 
 
     Raises `NoJobError` before build-wheel, `NoGpuError` for a CUDA wheel without a GPU.
     """
-    from dspatch.engines.environment import for_wheel
-
     wheel = job.dist / receipt.require(job, "build-wheel")["wheel"]["path"]
     prove.need_machine(job)
     service = service_of(job.id.engine)
     model = proving.models_for(variants or receipt.require(job, "apply")["variants"])[0]
     with job.locked(), console.working("conformance") as step:
-        python = for_wheel(job.id.engine, wheel, step).python
+        python = proving.environment(job.id.engine, wheel, step)
         return _own(str(job.id), python, service, model, job.folder, console, limits, step)
 
 

@@ -28,7 +28,7 @@ def of_job(job: Job, degree: int, console: Console, wanted: Wanted) -> Proven:
     prove.need_machine(job)
     with job.locked(), console.working("conformance") as step:
         return _measure(
-            str(job.id), job.id.engine, prove.environment(job, wheel, step),
+            str(job.id), job.id.engine, proving.environment(job.id.engine, wheel, step),
             job.folder, cases, degree, wanted, step,
         )  # fmt: skip
 

@@ -134,6 +134,13 @@ def models_to_convert(wanted: Wanted, variants: Sequence[str]) -> list[str]:
     return small.converted(wanted.models or variants)
 
 
+def environment(engine: str, wheel: Path, step: Callable[[str], None]) -> Path:
+    """The Python that has a wheel installed, made when it is not in the cache."""
+    from dspatch.engines.environment import for_wheel
+
+    return for_wheel(engine, wheel, step).python
+
+
 def need_tolerances(dtype: str) -> None:
     """Raise `NoToleranceError` for a dtype in which nobody has measured what the checks accept."""
     from dspatch.conformance import tolerance
