@@ -10,6 +10,7 @@ import pytest
 
 from dspatch import series, variants
 from dspatch.audit import finding
+from dspatch.audit.finding import Finding
 from dspatch.conformance import checks, faults, small
 from dspatch.conformance.api.checks import ALL
 from dspatch.conformance.checks import cache
@@ -29,11 +30,16 @@ def rows() -> dict[str, str]:
     return {match[1]: match[3] for match in found if match}
 
 
+def findings() -> list[Finding]:
+    """Those of both engines."""
+    engines = ("vllm", "lmdeploy")
+    return [f for e in engines for f in finding.load_all(e, dict(series.layered(e).traits))]
+
+
 def known(kind: str) -> set[str]:
     """All that may be named as this."""
     if kind == "finding":
-        engines = ("vllm", "lmdeploy")
-        return {f.id for e in engines for f in finding.load_all(e, dict(series.layered(e).traits))}
+        return {found.id for found in findings()}
     return {
         "check": {*checks.CHECKS, *OF_ENGINES},
         "fault": {fault.name for fault in faults.FAULTS},
@@ -81,12 +87,7 @@ def test_the_list_and_the_findings_name_each_other() -> None:
         (name, bug) for bug, where in rows().items() for kind, name in NAMED.findall(where)
         if kind == "finding"
     }  # fmt: skip
-    stated = {
-        (found.id, bug)
-        for engine in ("vllm", "lmdeploy")
-        for found in finding.load_all(engine, dict(series.layered(engine).traits))
-        for bug in found.bug_cases
-    }
+    stated = {(found.id, bug) for found in findings() for bug in found.bug_cases}
     assert listed == stated
 
 
