@@ -76,11 +76,7 @@ def _read(name: str, text: str) -> str:
     try:
         return str(Requirement(text))
     except InvalidRequirement as error:
-        raise SourceBuildError(
-            f"The tree's {name} does not say what its build needs.",
-            why=f"{text!r}: {error}",
-            next="look whether a patch of the series changed it",
-        ) from None
+        raise _unreadable(name, f"{text!r}: {error}") from None
 
 
 def torch_lines(requires: Sequence[str], torch: str) -> dict[str, str]:
@@ -100,11 +96,15 @@ def _stated(pyproject: bytes) -> Sequence[str]:
         stated: list[str] = table.get("build-system", {}).get("requires", list(_DEFAULT))
         return [str(Requirement(text)) for text in stated]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, InvalidRequirement, TypeError) as error:
-        raise SourceBuildError(
-            "The tree's pyproject.toml does not say what its build needs.",
-            why=str(error),
-            next="look whether a patch of the series changed it",
-        ) from None
+        raise _unreadable("pyproject.toml", str(error)) from None
+
+
+def _unreadable(name: str, why: str) -> SourceBuildError:
+    return SourceBuildError(
+        f"The tree's {name} does not say what its build needs.",
+        why=why,
+        next="look whether a patch of the series changed it",
+    )
 
 
 def _line(text: str, torch: str | None) -> str:
