@@ -92,6 +92,20 @@ def test_log_probabilities_are_compared_as_far_as_texts_are_equal() -> None:
     assert (longer["equal"], longer["compared"], longer["worst"]) == (0, 3, 0.25)
 
 
+def test_a_log_probability_that_is_no_number_is_the_worst_wherever_it_stands() -> None:
+    one, nothing = said(-1.0, -2.0, -3.0), float("nan")
+    for place in range(3):
+        own = [-1.0, -2.5, -3.0]
+        own[place] = nothing
+        assert joining.said([one], [said(*own)])["worst"] == float("inf")
+
+
+def test_texts_without_a_token_in_common_compare_nothing() -> None:
+    other = {"tokens": [7, 8], "logprobs": [{"6": -1.0}] * 3}
+    found = joining.said([said(-1.0, -2.0, -3.0)], [other])
+    assert (found["compared"], found["worst"]) == (0, 0.0)
+
+
 GOOD = {
     "texts": 4, "equal": 4, "compared": 900, "worst": 4e-6, "weights": 30, "split": 15,
     "lost": [], "blind": [], "processes": 2,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,9 @@ def said(one: list[dict[str, Any]], many: list[dict[str, Any]]) -> dict[str, Any
         shown = prompt + same + 1
         for right, got in zip(before["logprobs"][:shown], after["logprobs"][:shown], strict=True):
             off += [abs(right[token] - got[token]) for token in right.keys() & got.keys()]
-    return {"texts": len(one), "equal": equal, "compared": len(off), "worst": max(off)}
+    # max() keeps a number that comes before one that is none.
+    worst = max((math.inf if math.isnan(each) else each for each in off), default=0.0)
+    return {"texts": len(one), "equal": equal, "compared": len(off), "worst": worst}
 
 
 def joined(shards: list[Any], whole: Any) -> str:
