@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dspatch.render import Context, render_file
+from tests.unit.templatekit import TEMPLATES, rendered
 
 torch = pytest.importorskip("torch", reason="operators run on PyTorch, which the engine brings")
 
-TEMPLATES = Path(__file__).parents[2] / "templates" / "vllm"
 ROPE_MODULE = "vllm.model_executor.layers.deepseek_rope"
 PLACES = {
     "mla/cpu_ops": "vllm.attention.ops.cpu_mla",
@@ -24,14 +23,6 @@ PLACES = {
 }
 HEADS, RANK, ROPE, NOPE, VALUE, HIDDEN, BLOCK = 3, 24, 8, 12, 10, 16, 16
 Tensor = Any
-
-
-def rendered(template: str, name: str, **traits: object) -> ModuleType:
-    source = render_file(TEMPLATES, f"{template}.py.j2", Context(traits=traits, variants=[]))  # type: ignore[arg-type]
-    module = ModuleType(name)
-    sys.modules[name] = module
-    exec(compile(source, f"{template}.py", "exec"), module.__dict__)
-    return module
 
 
 class Unquantized:

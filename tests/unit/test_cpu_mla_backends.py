@@ -6,13 +6,12 @@ import sys
 import warnings
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from dspatch.render import Context, render_file
+from tests.unit.templatekit import rendered
 
 torch = pytest.importorskip("torch", reason="operators run on PyTorch, which the engine brings")
 with warnings.catch_warnings():
@@ -21,7 +20,6 @@ with warnings.catch_warnings():
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-TEMPLATES = Path(__file__).parents[2] / "templates" / "vllm"
 # As the newest generation has them; the older ones have the same classes elsewhere.
 TRAITS = {
     "attention_module": "vllm.v1.attention.backend",
@@ -39,20 +37,12 @@ NEW = [1, 1, 5, 7, 40]
 LENGTHS = [38, 6, 5, 27, 73]
 
 
-def rendered(template: str, name: str) -> ModuleType:
-    source = render_file(TEMPLATES, f"mla/{template}.py.j2", Context(traits=TRAITS, variants=[]))  # type: ignore[arg-type]
-    module = ModuleType(name)
-    sys.modules[name] = module
-    exec(compile(source, f"{template}.py", "exec"), module.__dict__)
-    return module
-
-
 @pytest.fixture(params=["cpu_backend_own_prefill", "cpu_backend_own_forward"])
 def backend(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     saved = dict(sys.modules)
     for template, name in MODULES.items():
-        rendered(template, name)
-    yield rendered(request.param, "rendered_backend")
+        rendered(f"mla/{template}", name, **TRAITS)
+    yield rendered(f"mla/{request.param}", "rendered_backend", **TRAITS)
     for name in {*MODULES.values(), "rendered_backend"}:
         sys.modules.pop(name)
         sys.modules |= {name: saved[name]} if name in saved else {}

@@ -5,38 +5,28 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from dspatch.render import Context, render_file
+from tests.unit.templatekit import TEMPLATES, rendered
 
 torch = pytest.importorskip("torch", reason="operators run on PyTorch, which the engine brings")
 
-TEMPLATES = Path(__file__).parents[2] / "templates" / "vllm"
 Tensor = Any
-
-
-def _rendered(name: str) -> ModuleType:
-    source = render_file(TEMPLATES, f"mla/{name}.py.j2", Context(traits={}, variants=[]))  # type: ignore[arg-type]
-    module = ModuleType(f"rendered_{name}")
-    sys.modules[module.__name__] = module  # dataclasses look their module up
-    exec(compile(source, f"{name}.py", "exec"), module.__dict__)
-    return module
 
 
 @pytest.fixture(scope="module")
 def ops() -> Iterator[ModuleType]:
-    module = _rendered("cpu_ops")
+    module = rendered("mla/cpu_ops", "rendered_cpu_ops")
     yield module
     del sys.modules[module.__name__]
 
 
 @pytest.fixture(scope="module")
 def reference() -> Iterator[ModuleType]:
-    module = _rendered("cpu_reference")
+    module = rendered("mla/cpu_reference", "rendered_cpu_reference")
     yield module
     del sys.modules[module.__name__]
 

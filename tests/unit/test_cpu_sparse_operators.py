@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from dspatch.render import Context, render_file
+from tests.unit.templatekit import rendered
 
 torch = pytest.importorskip("torch", reason="operators run on PyTorch, which the engine brings")
 
-TEMPLATES = Path(__file__).parents[2] / "templates" / "vllm"
 # So many heads that no key is left without a vote: such keys would tie.
 HEADS, DIM, MOST, RANK, ROPE = 24, 8, 6, 12, 4
 # New tokens and length of each request: a prefill, decodes, later chunks, one with no token.
@@ -27,23 +25,20 @@ BATCHES = [
 Tensor = Any
 
 
-def _rendered(name: str) -> Iterator[ModuleType]:
-    source = render_file(TEMPLATES, f"mla/{name}.py.j2", Context(traits={}, variants=[]))  # type: ignore[arg-type]
-    module = ModuleType(f"rendered_{name}")
-    sys.modules[module.__name__] = module  # dataclasses look their module up
-    exec(compile(source, f"{name}.py", "exec"), module.__dict__)
+def _held(name: str) -> Iterator[ModuleType]:
+    module = rendered(f"mla/{name}", f"rendered_{name}")
     yield module
     del sys.modules[module.__name__]
 
 
 @pytest.fixture(scope="module")
 def ops() -> Iterator[ModuleType]:
-    yield from _rendered("cpu_sparse_ops")
+    yield from _held("cpu_sparse_ops")
 
 
 @pytest.fixture(scope="module")
 def reference() -> Iterator[ModuleType]:
-    yield from _rendered("cpu_sparse_reference")
+    yield from _held("cpu_sparse_reference")
 
 
 class Batch:
