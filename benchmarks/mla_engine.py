@@ -63,6 +63,8 @@ def main() -> None:
         judge(Path(given.judge), given.small)
     elif not (given.out and given.engine and (given.model or given.small)):
         parser.error("give --out, an --engine and a --model or --small, or --judge")
+    elif len({Path(folder).name for folder in given.model}) < len(given.model):
+        parser.error("results and logs are named by the models' folders: give each another name")
     else:
         run(given)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -50,3 +51,13 @@ def test_engines_that_only_spoke_have_no_times(
     assert kept["small"] == {"stock": []}
     assert kept["times"] == []
     assert mla_engine.table(kept) == []
+
+
+def test_two_models_of_one_name_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = ["mla_engine", "--out", "o", "--engine", "a=p:", "--model", "x/m", "--model", "y/m"]
+    monkeypatch.setattr(sys, "argv", said)
+    with pytest.raises(SystemExit):
+        mla_engine.main()
+    assert "give each another name" in capsys.readouterr().err
