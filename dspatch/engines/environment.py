@@ -8,7 +8,7 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from email import message_from_bytes
 from pathlib import Path
@@ -84,8 +84,8 @@ def lent(
 ) -> Iterator[Environment]:
     """The environment of a wheel for one block: the usual one where it is there, else one for now.
 
-    What is made for now has places of its own, which nobody else takes, and is gone after the block.
-    With `keep` it is made as `for_wheel` makes it. Raises `EngineEnvironmentError`.
+    What is made for now has places of its own and is gone after the block; who asks for the
+    same meanwhile waits. With `keep` it is made as `for_wheel` makes it. Raises `EngineEnvironmentError`.
     """
     usual = _layers(kind, wheel)
     if keep or _complete(usual):
@@ -93,12 +93,12 @@ def lent(
         return
     own = f"{kind}-lent"
     made = _layers(own, wheel, usual[0] if usual[0].complete else None)
-    try:
-        yield _over(made, wheel, progress)
-    finally:
+    with ExitStack() as stack:
         for each in made:
             if each.path.name.startswith(own):
-                shutil.rmtree(each.path, ignore_errors=True)
+                stack.enter_context(FileLock(f"{each.path}.lent"))
+                stack.callback(shutil.rmtree, each.path, ignore_errors=True)
+        yield _over(made, wheel, progress)
 
 
 def _layers(kind: str, wheel: Path, below: Environment | None = None) -> _Layers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -69,6 +70,24 @@ def test_a_lent_environment_is_gone_afterwards_unless_it_was_there(tmp_path: Pat
     with environment.lent("mini", path) as made:
         assert made == usual
     assert usual.complete
+
+
+def test_who_asks_for_what_is_lent_waits(tmp_path: Path) -> None:
+    path, found = wheel(tmp_path, "mini_engine", "ANSWER = 42\n"), []
+
+    def other() -> None:
+        with environment.lent("mini", path) as made:
+            found.append(made.complete)
+
+    waiting = Thread(target=other)
+    with environment.lent("mini", path) as made:
+        waiting.start()
+        waiting.join(0.5)
+        assert waiting.is_alive()
+        assert not found
+        assert process.run([made.python, "-c", "import mini_engine"]).returncode == 0
+    waiting.join()
+    assert found == [True]
 
 
 def test_what_is_there_of_the_needs_is_shared_and_stays(tmp_path: Path) -> None:
