@@ -16,7 +16,7 @@ from dspatch.conformance.selftest import Planted, Selftest
 from dspatch.conformance.small import Case
 from dspatch.engines import Progress, turbomind
 from dspatch.engines.turbomind import Conversion, Release
-from dspatch.errors import CheckpointError, EngineEnvironmentError
+from dspatch.errors import EngineEnvironmentError
 
 # What the oracle's worker measures, by the check that judges it.
 MEASURED = {
@@ -120,7 +120,7 @@ def _convert(
             next="unset it",
         )
     cases = [*(small.case(name) for name in variants), *own]
-    _need_whole(judge, own)
+    judge.need_whole(own)
     golden = judge.golden(cases, progress)
     environment = turbomind.prepare(wheel, known, judge.environment, progress)
     progress(f"converting {', '.join(case.name for case in cases)}")
@@ -131,16 +131,6 @@ def _convert(
         for case, one in zip(cases, golden, strict=True)
     ]
     return known, judge, ran
-
-
-def _need_whole(judge: Oracle, own: Sequence[Case]) -> None:
-    for case, wrong in zip(own, judge.inspect(own), strict=True):
-        if wrong:
-            raise CheckpointError(
-                f"{case.source} does not hold the model that its config.json says.",
-                why=wrong,
-                next="save it whole, with all of its tensors in this shape",
-            )
 
 
 def _measure(

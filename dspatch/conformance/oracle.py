@@ -90,6 +90,16 @@ class Oracle:
                 self.work(tasks)
             return [_faults(json.loads(target.read_text())) for target in targets]
 
+    def need_whole(self, cases: Sequence[Case]) -> None:
+        """Raise `CheckpointError` for the first checkpoint of the user's own that `inspect` finds damaged."""
+        for case, wrong in zip(cases, self.inspect(cases), strict=True):
+            if wrong:
+                raise CheckpointError(
+                    f"{case.source} does not hold the model that its config.json says.",
+                    why=wrong,
+                    next="save it whole, with all of its tensors in this shape",
+                )
+
     def measure(
         self, pairs: Sequence[tuple[Golden, Observed]], band: float, dtype: str
     ) -> list[Mapping[str, Any]]:

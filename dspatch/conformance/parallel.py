@@ -40,7 +40,8 @@ def run(
 ) -> Report:
     """Run each model on one process and on `degree`, and hold the two against each other.
 
-    Raises `EngineError` for an engine that this is not known of, and what the oracle raises.
+    Raises `EngineError` for an engine that this is not known of, `CheckpointError` for a damaged
+    checkpoint of the user's own, and what the oracle raises.
     """
     if engine != vllm.NAME:
         raise EngineError(
@@ -48,7 +49,9 @@ def run(
             why=f"only {vllm.NAME}'s workers can be asked for their weights",
             next="leave out --tp",
         )
-    golden = oracle.ensure(progress).golden(models, progress)
+    judge = oracle.ensure(progress)
+    judge.need_whole([case for case in models if case.source is not None])
+    golden = judge.golden(models, progress)
     results: list[CheckResult] = []
     facts: dict[str, Any] = {"engine": engine, "processes": degree}
     for case, one in zip(models, golden, strict=True):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from dspatch.conformance import given, oracle, small, suite
+from dspatch.conformance import given, oracle, parallel, small, suite
 from dspatch.conformance.small import Case
 from dspatch.engines import Options
 from dspatch.errors import CheckpointError
@@ -104,6 +104,8 @@ class Damaged:
     def inspect(self, cases: list[Case]) -> list[str]:
         return ["1 missing: lm_head.weight" for _ in cases]
 
+    need_whole = oracle.Oracle.need_whole
+
     def golden(self, cases: list[Case], progress: object) -> list[object]:
         assert cases == []
         return []
@@ -125,6 +127,16 @@ def test_a_damaged_one_never_reaches_the_engine(
     assert report.count("pass") == 0
     assert {r.status for r in report.results if r.check != "checkpoint.whole"} == {"not-shown"}
     assert report.diagnoses == ()
+
+
+def test_nor_does_it_reach_an_engine_of_several_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oracle, "ensure", lambda progress: Damaged())
+    own = given.case(folder(tmp_path / "own"))
+    with pytest.raises(CheckpointError, match="does not hold the model") as error:
+        parallel.run([own], 2, python=tmp_path / "no-python", out=tmp_path, options=Options())
+    assert error.value.why == "1 missing: lm_head.weight"
 
 
 def test_faults_are_told_by_number_and_name() -> None:
