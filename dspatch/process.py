@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +17,12 @@ from dspatch.errors import ProcessError, ProcessTimeoutError
 TAIL_LINES = 30
 TAIL_BYTES = 64 * 1024
 STOPPING = 10.0  # seconds that a background process gets to stop
+# What a scheduler, a service manager and a terminal that is closed send.
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+_running: set[int] = set()  # the processes that lead a group each
+_starting: list[str] = []
+_deferred: list[int] = []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +63,48 @@ def run(
             next=f"read the whole log: {log}" if log else "mend the cause above and run it again",
         )
     return done
+
+
+@contextmanager
+def ended_with_us() -> Iterator[None]:
+    """Inside the block, SIGTERM and SIGHUP end all that `run` started, then this process as an exit does.
+
+    As after an interrupt, what is half done is cleared away. A signal that is ignored stays so.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in ENDING}
+    for number, handler in before.items():
+        if handler is signal.SIG_DFL:
+            signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, frame: object) -> None:
+    if _starting:
+        # There is nobody yet to be ended with us; it comes again once there is.
+        _deferred.append(number)
+        return
+    for pid in tuple(_running):
+        kill_group(pid)
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def _start(words: Sequence[str]) -> Iterator[None]:
+    """Hold back what ends us while a process is being started."""
+    _starting.append(words[0])
+    try:
+        yield
+    finally:
+        _starting.pop()
+        if _deferred and not _starting:
+            signal.raise_signal(signal.Signals(_deferred.pop()))
 
 
 def _need(command: Sequence[str]) -> None:
@@ -157,17 +206,20 @@ def _communicate(
     stderr: int,
 ) -> tuple[int, str | None, str | None]:
     # A session of its own, so that a timeout or an interrupt reaches the engine's workers too.
-    with subprocess.Popen(
-        command,
-        cwd=cwd,
-        env=env,
-        stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=stderr,
-        text=True,
-        errors="surrogateescape",
-        start_new_session=True,
-    ) as process:
+    with _start(command):
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            text=True,
+            errors="surrogateescape",
+            start_new_session=True,
+        )
+        _running.add(process.pid)
+    with process:
         try:
             out, err = process.communicate(stdin, timeout)
         except subprocess.TimeoutExpired:
@@ -179,6 +231,8 @@ def _communicate(
         except BaseException:
             kill_group(process.pid)
             raise
+        finally:
+            _running.discard(process.pid)
     return process.returncode, out, err
 
 

@@ -30,7 +30,14 @@ from dspatch.console import Console
     "bounds",
     multiple=True,
     metavar="REQUIREMENT: REASON",
-    help="With --torch: narrow what the compiled wheel asks for; repeatable.",
+    help="Narrow what the wheels ask for; repeatable.",
+)
+@click.option(
+    "--override",
+    "overrides",
+    multiple=True,
+    metavar="REQUIREMENT: REASON",
+    help="Replace what a base wheel asks for and cannot have; repeatable.",
 )
 @options.as_json
 def pin_add(
@@ -40,6 +47,7 @@ def pin_add(
     accept: tuple[str, ...],
     torch: str | None,
     bounds: tuple[str, ...],
+    overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Write the pin of a release: find its files, fetch and check them, note their hashes.
@@ -47,14 +55,15 @@ def pin_add(
     \b
     dspatch pin add --engine vllm --rev v0.33.0
     dspatch pin add --engine vllm --rev v0.6.0 --torch 2.13.0 --bound "transformers<5: untried"
+    dspatch pin add --engine vllm --rev v0.11.2 --override "triton==3.4.0: torch 2.8.0 needs it"
     """
     from dspatch.stages import pinning, show
 
     console = Console(as_json=as_json)
-    if bounds and torch is None:
-        raise click.UsageError("--bound goes with --torch.")
     named = words.named(engine, rev)
-    done = pinning.add(*named, targets, accept, console, torch=torch, bounds=bounds)
+    done = pinning.add(
+        *named, targets, accept, console, torch=torch, bounds=bounds, overrides=overrides
+    )
     show.pin_added(done, console)
 
 

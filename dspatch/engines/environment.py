@@ -7,18 +7,19 @@ import json
 import shutil
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from email import message_from_bytes
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from filelock import FileLock
 from packaging.requirements import Requirement
 
 from dspatch import files, paths, process
-from dspatch.engines import Progress, silent
+from dspatch.engines import Progress, sharing, silent
 from dspatch.errors import EngineEnvironmentError, ProcessError
 from dspatch.pins import mirror
 from dspatch.wheel.metadata import satisfiable
@@ -141,12 +142,16 @@ def _python_layer(
             archive.extractall(site_packages(layer), kept)
 
 
-def needs(wheel: Path) -> list[str]:
-    """The requirements of a wheel, without extras and without local versions that no index serves."""
+def needs(wheel: Path, changed: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """The requirements of a wheel, without extras and without local versions that no index serves.
+
+    changed: what a requirement that the wheel states is to say instead.
+    """
     with zipfile.ZipFile(wheel) as archive:
         name = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         metadata = message_from_bytes(archive.read(name))
-    found = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
+    stated = metadata.get_all("Requires-Dist", [])
+    found = [Requirement(changed.get(text, text)) for text in stated]
     wanted = [r for r in found if r.marker is None or r.marker.evaluate({"extra": ""})]
     return sorted({satisfiable(f"{r.name}{_extras(r)}{r.specifier}") for r in wanted})
 
@@ -259,7 +264,13 @@ def _whole_or_gone(
                 next=f"read pip's log: {environment.log}",
             ) from None
         raise
+    record["shared"] = sharing.share(environment.path, _others(environment))
     files.write_atomically(environment.path / MARKER, (json.dumps(record) + "\n").encode())
+
+
+def _others(environment: Environment) -> list[Path]:
+    """The environments beside one that are there to stay."""
+    return [marker.parent for marker in sorted(environment.path.parent.glob(f"*/{MARKER}"))]
 
 
 def _pip(environment: Environment, *arguments: str) -> None:

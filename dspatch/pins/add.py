@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
 
 from dspatch import index
+from dspatch.errors import PinError
 from dspatch.fetch import Progress
 from dspatch.files import sha256
 from dspatch.index import IndexFile
@@ -18,6 +19,7 @@ from dspatch.pins.engines import Engine, engine
 from dspatch.pins.release import Release
 from dspatch.pins.types import Accepted, Base, Bound, Build, Pin, Source, Target
 from dspatch.pins.usable import fits, misfits, this_machine
+from dspatch.wheel import requirements
 from dspatch.wheel.plan import Difference
 
 
@@ -27,7 +29,8 @@ class Request:
 
     `machines` are names such as `aarch64`; none means this machine and this Python. `accept` maps a
     path or glob to the reason why a base wheel may differ from the source there. With `torch`, a
-    version, targets without a base wheel are to be compiled with it, their wheels bound by `bounds`.
+    version, targets without a base wheel are to be compiled with it. `bounds` narrow what wheels ask
+    for, `overrides` replace what base wheels ask for and cannot have; each goes to the wheels that ask.
     `progress` gives, for a file's name, what is to be told about its download.
     """
 
@@ -38,6 +41,7 @@ class Request:
     accept: Mapping[str, str] = field(default_factory=dict)
     torch: str | None = None
     bounds: tuple[Bound, ...] = ()
+    overrides: tuple[Bound, ...] = ()
     progress: Callable[[str], Progress | None] = lambda filename: None
 
 
@@ -76,12 +80,15 @@ def add(request: Request, file: Path | None = None) -> Added:
     accept = [Accepted(path=glob, reason=reason) for glob, reason in request.accept.items()]
     bases: list[Base] = []
     differences: dict[str, tuple[Difference, ...]] = {}
+    asked: set[Bound] = set()
     for target, wheel in listed:
         project = facts.bases[target]
         local = _fetch(request, project, wheel)
         base, differing = examine.base_wheel(facts, source, target, project, local, accept)
-        bases.append(base)
+        bases.append(_with_requirements(base, local, request))
+        asked |= {*bases[-1].bounds, *bases[-1].overrides}
         differences[wheel.filename] = differing
+    _refuse_idle(request, asked, compiled=bool(builds))
     based = {base.target for base in bases}
     pin = Pin(
         engine=facts.name,
@@ -96,6 +103,26 @@ def add(request: Request, file: Path | None = None) -> Added:
     files = [found.origin, *(wheel for _, wheel in listed)]
     notes = tuple(_notes(request, found, files, pin))
     return Added(pin=pin, path=path, differences=differences, notes=notes)
+
+
+def _with_requirements(base: Base, wheel: Path, request: Request) -> Base:
+    """The base with those bounds and overrides that are about what its wheel asks for."""
+    stated = requirements.stated(wheel)
+    bounds, overrides = (
+        tuple(each for each in some if requirements.asks_for(stated, each.requirement))
+        for some in (request.bounds, request.overrides)
+    )
+    return replace(base, bounds=bounds, overrides=overrides)
+
+
+def _refuse_idle(request: Request, used: Collection[Bound], *, compiled: bool) -> None:
+    """What a wheel that is still to be compiled will ask for, nobody knows yet."""
+    given = [*(() if compiled else request.bounds), *request.overrides]
+    if idle := [each.requirement for each in given if each not in used]:
+        raise PinError(
+            f"No base wheel asks for what {', '.join(idle)} is about.",
+            next="leave it out, or name the project as the wheel does",
+        )
 
 
 def _fetch(request: Request, project: str, file: IndexFile) -> Path:

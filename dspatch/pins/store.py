@@ -24,7 +24,7 @@ PIN_KEYS = {"rev", "commit", "requires-python", "source", "base", "build"}
 SOURCE_KEYS = {"kind", "commit", "project", "filename", "sha256", "size"}
 BASE_KEYS = {
     *("target", "project", "filename", "sha256", "size", "requires-python"),
-    *("torch", "platform", "glibc", "glibcxx", "accepted"),
+    *("torch", "platform", "glibc", "glibcxx", "accepted", "bounds", "overrides"),
 }
 BUILD_KEYS = {"target", "torch", "bounds"}
 
@@ -96,6 +96,8 @@ def _base(table: Table) -> Base:
         glibc=table.maybe("glibc"),
         glibcxx=table.maybe("glibcxx"),
         accepted=tuple(_accepted(table, row) for row in table.data.get("accepted", [])),
+        bounds=_bounds(table, "bounds"),
+        overrides=_bounds(table, "overrides"),
         **_file(table),
     )
 
@@ -109,22 +111,26 @@ def _build(table: Table) -> Build:
     return Build(
         target=table.one_of("target", get_args(Target)),
         torch=torch,
-        bounds=tuple(_bound(table, row) for row in table.data.get("bounds", [])),
+        bounds=_bounds(table, "bounds"),
     )
 
 
-def _bound(table: Table, row: Any) -> Bound:
+def _bounds(table: Table, key: str) -> tuple[Bound, ...]:
+    return tuple(_bound(table, key, row) for row in table.data.get(key, []))
+
+
+def _bound(table: Table, key: str, row: Any) -> Bound:
     if isinstance(row, dict) and row.keys() == {"requirement", "reason"}:
         found = Bound(requirement=str(row["requirement"]), reason=str(row["reason"]))
         if bounds(found.requirement) and found.reason.strip():
             return found
     raise table.fail(
-        "`bounds` must hold tables of a `requirement` with versions, and a `reason`", "bounds"
+        f"`{key}` must hold tables of a `requirement` with versions, and a `reason`", key
     )
 
 
 def bounds(requirement: str) -> bool:
-    """Whether a requirement is one that narrows another: a project and versions, nothing else."""
+    """Whether a requirement can narrow or replace another: a project and versions, nothing else."""
     try:
         found = Requirement(requirement)
     except InvalidRequirement:
@@ -187,6 +193,8 @@ def _base_row(base: Base) -> dict[str, Any]:
         "glibc": base.glibc,
         "glibcxx": base.glibcxx,
         "accepted": base.accepted,
+        "bounds": base.bounds,
+        "overrides": base.overrides,
     }
 
 

@@ -26,11 +26,21 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bound:
+    """A requirement that narrows what a wheel asks for (`transformers<5`) or replaces it, and why."""
+
+    requirement: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Base:
     """A published wheel whose compiled members an overlay takes over.
 
     `torch` is the requirement its METADATA states for its platform, `platform` the last part of
     its file name; `glibc` and `glibcxx` the newest symbol versions that its ELF members need.
+    `bounds` narrow what it asks for where it leaves too much open, `overrides` replace what it asks
+    for and cannot run with, or cannot be had beside the rest.
     """
 
     target: Target
@@ -44,14 +54,8 @@ class Base:
     glibc: str | None = None
     glibcxx: str | None = None
     accepted: tuple[Accepted, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bound:
-    """A requirement that narrows what the wheel of a build asks for (`transformers<5`), and why."""
-
-    requirement: str
-    reason: str
+    bounds: tuple[Bound, ...] = ()
+    overrides: tuple[Bound, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

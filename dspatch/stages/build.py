@@ -27,6 +27,7 @@ from dspatch.stages import compiling, extending
 from dspatch.stages.compiling import How, Prepared
 from dspatch.stages.extending import Extensions
 from dspatch.stages.request import pin_of
+from dspatch.wheel import requirements
 from dspatch.wheel.names import overlay_version
 from dspatch.wheel.overlay import build_overlay
 from dspatch.wheel.plan import Ancestor, OverlayPlan, PatchRecord
@@ -88,14 +89,21 @@ def run(
             return _from_source(job, content, pin, prepared, own, console)
         base = pins.base_for(pin, job.id.target)
         accepted = [[a.path, a.reason, a.drop] for a in base.accepted]
-        digest = _digest(content, [base.sha256, accepted, *own.inputs])
+        digest = _digest(content, [base.sha256, accepted, *_asked(base), *own.inputs])
         kept = _kept(job, digest)
         if kept is not None:
             return _noted(kept, console)
         base_path = fetched(base, console)
         with console.working(f"building the overlay on {base.filename}"):
-            made = _Base(pin=pin, base=base, path=base_path, own=own)
+            needs = requirements.of_base(base_path, base)
+            made = _Base(pin=pin, base=base, path=base_path, own=own, requirements=needs)
             return _build(job, content, made, digest, console)
+
+
+def _asked(base: Base) -> list[object]:
+    """What the pin makes of a base wheel's requirements, as far as the wheel's bytes depend on it."""
+    told = [[each.requirement for each in some] for some in (base.bounds, base.overrides)]
+    return [told] if any(told) else []
 
 
 def _from_source(

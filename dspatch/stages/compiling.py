@@ -21,6 +21,7 @@ from dspatch.pins import Accepted, Base, Bound, Pin, Target
 from dspatch.pins.needs import requirement
 from dspatch.wheel.base import open_wheel
 from dspatch.wheel.checks import headers
+from dspatch.wheel.requirements import bounded
 from dspatch.wheel.source import archs, asked, fetched, lock, needs, preflight, sources, toolchain
 from dspatch.wheel.source.asked import Asked
 from dspatch.wheel.source.compiling import Workshop, compiled
@@ -220,7 +221,7 @@ def requirements(prepared: Prepared, path: Path) -> dict[str, str]:
     """
     with open_wheel(path) as wheel:
         stated = headers(wheel, "METADATA").get_all("Requires-Dist", [])
-    found = needs.bounded(stated, [each.requirement for each in prepared.bounds])
+    found = bounded(stated, [each.requirement for each in prepared.bounds])
     torch = lock.version_of(prepared.lock, "torch")
     if torch is None or prepared.recipe.compiler is None:
         return found

@@ -26,6 +26,7 @@ from dspatch.pins import mirror as mirrors
 from dspatch.pins.lookup import same, version_of
 from dspatch.pins.mirror import File, Mirror
 from dspatch.stages.request import pin_of, served
+from dspatch.wheel import requirements
 
 PARTIAL = ".partial"
 
@@ -178,7 +179,8 @@ def _environments(folder: Path, jobs: Sequence[Wanted]) -> dict[str, Sequence[st
     found: dict[str, Sequence[str]] = {}
     for job in jobs:
         base = pins.base_for(pins.load(job.engine, job.rev), job.target)
-        needs = environment.needs(folder / base.filename)
+        path = folder / base.filename
+        needs = environment.needs(path, requirements.of_base(path, base))
         found[environment.locate(f"{job.engine}-needs", needs).path.name] = needs
     needs = list(oracle.requirements())
     return {**found, environment.locate("oracle", needs).path.name: needs}

@@ -24,8 +24,9 @@ def add(
     *,
     torch: str | None = None,
     bounds: Sequence[str] = (),
+    overrides: Sequence[str] = (),
 ) -> Added:
-    """Write the pin of a release; `accept` holds PATH=REASON, `bounds` REQUIREMENT: REASON.
+    """Write the pin of a release; `accept` holds PATH=REASON, the two last REQUIREMENT: REASON.
 
     `torch` is the version that targets without a base wheel are compiled with. Raises the errors of
     `pins.add.add`, and `PinError` for what is not in such a form.
@@ -39,7 +40,8 @@ def add(
                 targets=tuple(targets),
                 accept=dict(_accepted(text) for text in accept),
                 torch=_version(torch) if torch else None,
-                bounds=tuple(map(_bound, bounds)),
+                bounds=tuple(_bound("--bound", text) for text in bounds),
+                overrides=tuple(_bound("--override", text) for text in overrides),
                 progress=lambda filename: progress,
             )
         )
@@ -63,13 +65,13 @@ def _version(text: str) -> str:
         raise PinError(f"--torch {text} is no version.", next="write it as 2.13.0") from None
 
 
-def _bound(text: str) -> Bound:
+def _bound(option: str, text: str) -> Bound:
     requirement, _, reason = (part.strip() for part in text.partition(": "))
     if not (store.bounds(requirement) and reason):
         raise PinError(
-            f"--bound {text} does not say what is bound and why.",
-            why="what a wheel is not tried with needs a reason that others can read",
-            next="write it as --bound 'transformers<5: REASON'",
+            f"{option} {text} does not say which versions, and why.",
+            why="a requirement that is not the wheel's own needs a reason that others can read",
+            next=f"write it as {option} 'transformers<5: REASON'",
         )
     return Bound(requirement=requirement, reason=reason)
 

@@ -235,6 +235,8 @@ def pin(found: Pin, console: Console) -> None:
         console.say(f"          needs {', '.join(needs)}")
         for accepted in base.accepted:
             console.say(f"          accepted {accepted.path}: {accepted.reason}")
+        for bound in (*base.bounds, *base.overrides):
+            console.say(f"          asks for {bound.requirement}: {bound.reason}")
     for build in found.builds:
         console.say(f"  build   {build.target}: compiled from source, with torch {build.torch}")
         for bound in build.bounds:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import shutil
+import signal
 import sys
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -277,3 +280,28 @@ def test_a_python_patch_alone_gives_what_an_overlay_gives(bench: Bench) -> None:
     bench.run(*BUILD)
     with ZipFile(next(bench.root.glob("work/jobs/*/dist/*.whl"))) as archive:
         assert archive.read("vllm/cpu_mla.py") == (bench.tree / "vllm/cpu_mla.py").read_bytes()
+
+
+def test_a_build_that_is_ended_takes_its_compilers_with_it(bench: Bench) -> None:
+    bench.run(*APPLY)
+    tools, told = bench.root / "tools", bench.root / "compiling"
+    tools.mkdir()
+    waits = f'case "$*" in *-fPIC*) echo $$ > {told}; exec sleep 60;; esac'
+    (tools / "g++").write_text(f'#!/bin/sh\n{waits}\nexec {shutil.which("g++")} "$@"\n')
+    (tools / "g++").chmod(0o755)
+    with bench.start(*BUILD, PATH=f"{tools}{os.pathsep}{os.environ['PATH']}") as process:
+        while not (told.is_file() and told.read_text().strip()):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.terminate()
+        process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not alive(int(told.read_text()))
+
+
+def alive(pid: int) -> bool:
+    """Whether a process still runs; one that nobody has waited for does not."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False

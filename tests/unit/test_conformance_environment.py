@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 
 from dspatch import process
-from dspatch.engines import environment
+from dspatch.engines import environment, sharing
 from dspatch.errors import EngineEnvironmentError
 
 
@@ -150,3 +150,41 @@ def test_a_companion_that_cannot_load_beside_this_torch_is_removed(tmp_path: Pat
     assert "torchaudio.py" in names
     assert "torchvision.py" not in names
     assert '"removed": ["torchvision"]' in (made.path / environment.MARKER).read_text()
+
+
+def test_environments_share_the_bytes_of_large_files(tmp_path: Path) -> None:
+    body = "#" * (2 * sharing.WORTH) + "\n"
+    paths = []
+    for name, answer in (("one", "A = 1\n"), ("two", "A = 2\n")):
+        (tmp_path / name).mkdir()
+        paths.append(wheel(tmp_path / name, "mini_engine", answer))
+        with zipfile.ZipFile(paths[-1], "a") as archive:
+            archive.writestr("torch_stand_in.py", body)
+    made = [environment.for_wheel("mini", path) for path in paths]
+    large, own = (
+        [environment.site_packages(one) / name for one in made]
+        for name in ("torch_stand_in.py", "mini_engine.py")
+    )
+    assert large[0].samefile(large[1])
+    assert not own[0].samefile(own[1])
+    assert json.loads((made[1].path / environment.MARKER).read_text())["shared"] == len(body)
+    large[0].unlink()
+    assert large[1].read_text() == body
+
+
+def test_only_equal_files_are_shared(tmp_path: Path) -> None:
+    one, two = (tmp_path / name for name in ("one", "two"))
+    big = b"x" * sharing.WORTH
+    for folder in (one, two):
+        folder.mkdir()
+        (folder / "small").write_bytes(b"x")
+        (folder / "mode").write_bytes(big)
+        (folder / "link").symlink_to("mode")
+        (folder / "other").write_bytes(big + folder.name.encode())
+        (folder / f"{folder.name} alone").write_bytes(big)
+    (two / "mode").chmod(0o755)
+    assert sharing.share(two, [two, tmp_path / "none", one]) == 0
+    (two / "mode").chmod((one / "mode").stat().st_mode)
+    assert sharing.share(two, [one]) == len(big)
+    assert sharing.share(two, [one]) == 0
+    assert {path.name for path in two.iterdir() if path.stat().st_nlink == 2} == {"mode", "link"}

@@ -256,6 +256,7 @@ def test_a_file_that_is_not_there_has_no_pins(tmp_path):
         ("vllm-1.0.tar.gz", "../x.tar.gz", 7, "expected a plain file name"),
         ('rev = "v1.1"', 'rev = "1.0"', 1, "1.0 is pinned twice"),
         ('"linux_x86_64"', '"x"\naccepted = ["a"]', 21, "tables of `path`, a `reason`"),
+        ('"linux_x86_64"', '"x"\noverrides = ["a==1"]', 21, "`overrides` must hold tables"),
         ('"linux_x86_64"', '"x"\naccepted = [{path = "a", reason = " "}]', 21, "a `reason`"),
     ],
 )

@@ -169,10 +169,10 @@ def test_without_any_base_wheel_all_is_compiled_that_can_be(server):
     ("torch", "bound", "said"),
     [
         ("new", "numpy<2: why", "--torch new is no version"),
-        ("2.0", "numpy<2", "does not say what is bound and why"),
-        ("2.0", "numpy: why", "does not say what is bound and why"),
-        ("2.0", "numpy<<2: why", "does not say what is bound and why"),
-        ("2.0", "numpy<2; python_version>'3': why", "does not say what is bound and why"),
+        ("2.0", "numpy<2", "does not say which versions, and why"),
+        ("2.0", "numpy: why", "does not say which versions, and why"),
+        ("2.0", "numpy<<2: why", "does not say which versions, and why"),
+        ("2.0", "numpy<2; python_version>'3': why", "does not say which versions, and why"),
     ],
 )
 def test_a_bound_without_versions_or_reason_is_refused(torch, bound, said):
@@ -263,3 +263,20 @@ def test_progress_is_told_by_file(server):
 )
 def test_the_commit_is_read_from_the_version_file(text, commit):
     assert commit_id(text.encode()) == commit
+
+
+def test_a_base_wheel_gets_the_bounds_and_overrides_of_what_it_asks_for(server):
+    bound = pins.Bound(requirement="torchaudio<2.14", reason="not tried")
+    override = pins.Bound(requirement="torch==2.12.0", reason="no index has 2.13.0")
+    added = add(request(bounds=(bound,), overrides=(override,)))
+    told = {base.target: (base.bounds, base.overrides) for base in added.pin.bases}
+    assert told == {"cpu": ((bound,), (override,)), "cuda": ((), ())}
+    assert pins.load("vllm", "v1.0") == added.pin
+
+
+@pytest.mark.parametrize("kind", ["bounds", "overrides"])
+def test_what_no_base_wheel_asks_for_cannot_be_bound(server, kind):
+    idle = pins.Bound(requirement="triton==3.4.0", reason="it is false")
+    with pytest.raises(PinError, match=r"No base wheel asks for what triton==3\.4\.0 is about"):
+        add(request(**{kind: (idle,)}))
+    assert not pins.user_file("vllm").exists()

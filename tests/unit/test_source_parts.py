@@ -122,18 +122,6 @@ def test_what_a_build_asks_for() -> None:
     assert needs.requirements(b"[build-system]\nrequires = []\n") == ()
 
 
-def test_a_bound_narrows_what_a_wheel_asks_for() -> None:
-    marked = 'py_cpuinfo>=1; platform_machine == "x86_64"'
-    stated = ["transformers>=4.43.2", marked, "numpy<2"]
-    assert needs.bounded(stated, ["Transformers<5", "py.cpuinfo!=2"]) == {
-        "transformers>=4.43.2": "transformers<5,>=4.43.2",
-        marked: 'py_cpuinfo!=2,>=1; platform_machine == "x86_64"',
-    }
-    assert needs.bounded(stated, []) == {}
-    with pytest.raises(SourceBuildError, match="asks for no setuptools"):
-        needs.bounded(stated, ["setuptools<81"])
-
-
 @pytest.mark.parametrize("text", [b"[build", b'[build-system]\nrequires = ["=="]\n', b"\xff"])
 def test_a_pyproject_that_cannot_be_read(text: bytes) -> None:
     with pytest.raises(SourceBuildError, match="pyproject"):

@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
 
 from dspatch.errors import SourceBuildError
 from dspatch.wheel.metadata import satisfiable
@@ -34,30 +33,6 @@ def refuse_torch(packages: Iterable[str]) -> None:
             "This build does not ask for torch, so it is built with none.",
             next="leave --torch out",
         )
-
-
-def bounded(requires: Sequence[str], bounds: Sequence[str]) -> dict[str, str]:
-    """The requirements of a wheel that `bounds` narrow, and what each must say then.
-
-    Raises `SourceBuildError` for a bound on a project that the wheel does not ask for.
-    """
-    found = {}
-    for bound in map(Requirement, bounds):
-        stated = [text for text in requires if _project(text) == canonicalize_name(bound.name)]
-        if not stated:
-            raise SourceBuildError(
-                f"The wheel asks for no {bound.name}, which its pin binds.",
-                next="write the pin anew with `dspatch pin add`, without that --bound",
-            )
-        for text in stated:
-            requirement = Requirement(text)
-            requirement.specifier &= bound.specifier
-            found[text] = str(requirement)
-    return found
-
-
-def _project(text: str) -> str:
-    return canonicalize_name(Requirement(text).name)
 
 
 def lines(files: Mapping[str, bytes], names: Iterable[str]) -> Iterator[str]:
