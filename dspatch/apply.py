@@ -147,7 +147,7 @@ def place_of(
         revision=checkout.revision,
         commit=checkout.commit,
         repo=checkout.repo,
-        context=render.Context(traits=facts, variants=variants),
+        context=render.Context(traits=facts, variants=variants, format=series.format),
         provide=lambda patch, form: bases.provide(patch, form, checkout.repo),
         base_paths=lambda patch, form: bases.paths(form, checkout.repo),
         search=lambda word: checkout.repo.grep(checkout.tree, word, "*.py"),

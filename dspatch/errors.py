@@ -397,6 +397,12 @@ class ProcessTimeoutError(DspatchError):
     exit_code = 71
 
 
+class OutputFormatError(DspatchError):
+    """An output format cannot be read, contradicts itself, or the engine has no patch that takes one."""
+
+    exit_code = 73
+
+
 class ParallelError(DspatchError):
     """A model cannot be split among so many processes."""
 

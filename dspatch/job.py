@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,19 @@ FAMILY = "deepseek"
 
 @dataclass(frozen=True, kw_only=True)
 class JobId:
-    """Engine, revision, target and variants; no variants means the whole DeepSeek family."""
+    """Engine, revision, target, variants and output format; no variants means the whole DeepSeek family."""
 
     engine: str
     rev: str
     target: str
     variants: tuple[str, ...] = ()
+    format: str = ""
 
     def __str__(self) -> str:
         served = "+".join(self.variants) or FAMILY
         rev = self.rev.replace("/", "-")
-        return f"{self.engine}-{rev}-{self.target}-{served}"
+        formatted = f"-as-{self.format}" if self.format else ""
+        return f"{self.engine}-{rev}-{self.target}-{served}{formatted}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,13 +121,9 @@ def _id(data: dict[str, Any]) -> JobId:
 def find(wanted: JobId) -> Job | None:
     """The applied job of an id, whose revision may also be written as a tag."""
     revs = {wanted.rev, wanted.rev.removeprefix("v")}
-    same = (wanted.engine, wanted.target, wanted.variants)
+    same = replace(wanted, rev="")
     return next(
-        (
-            job
-            for job in all_jobs()
-            if job.id.rev in revs and (job.id.engine, job.id.target, job.id.variants) == same
-        ),
+        (job for job in all_jobs() if job.id.rev in revs and replace(job.id, rev="") == same),
         None,
     )
 

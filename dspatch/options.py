@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -108,6 +109,12 @@ base = click.option(
 discard = click.option(
     "--discard-edits", is_flag=True, help="Drop edits made by hand in the job's tree."
 )
+output_format = click.option(
+    "--output-format",
+    metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Serve answers in the format that this file describes; a job of its own.",
+)
 without_extensions = click.option(
     "--without-extensions",
     is_flag=True,
@@ -119,8 +126,8 @@ fresh = click.option(
 
 
 def job(command: Command) -> Command:
-    """--engine, --rev, --target, --variant, --json: which job is meant."""
-    for option in reversed((engine, rev, target, variant, as_json)):
+    """--engine, --rev, --target, --variant, --output-format, --json: which job is meant."""
+    for option in reversed((engine, rev, target, variant, output_format, as_json)):
         command = option(command)
     return command
 

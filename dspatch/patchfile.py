@@ -14,12 +14,13 @@ from dspatch.extensionspec import Extension
 from dspatch.traits import Trait, Traits
 
 TARGETS = ("cpu", "cuda")
+OPTIONS = ("output-format",)  # what a job can ask for, as `--output-format`
 FORM_SUFFIX = ".diff"
 
 _PATCH_KEYS = (
     "subject", "reason", "upstream", "drop-when", "targets", "needs", "families", "reference-ops",
     "written-for", "also-written-for", "fuzz", "waive", "upstream-test", "numbers", "file", "edit",
-    "extension",
+    "extension", "option",
 )  # fmt: skip
 _FILE_KEYS = ("path", "template", "when")
 _EDIT_KEYS = ("file", "symbol", "verb", "find", "text", "when")
@@ -90,7 +91,8 @@ class Patch:
     """One change with one reason.
 
     `files` and `edits` render it on any revision; `forms` are the change as diffs, each made on
-    one revision. `shipped` says that it came with dspatch, not from the user's own layer.
+    one revision. `shipped` says that it came with dspatch, not from the user's own layer. `option`
+    is what a job must ask for to have it.
     """
 
     name: str
@@ -115,6 +117,7 @@ class Patch:
     waived: tuple[Waived, ...] = ()
     upstream_test: UpstreamTest | None = None
     numbers: str | None = None
+    option: str | None = None
 
     def with_forms(self, more: tuple[Form, ...]) -> Patch:
         """The patch with more forms; one of them stands for that of its own on the same revision."""
@@ -187,6 +190,7 @@ def load(
         waived=tuple(_waived(source, item) for item in source.tables(table, "waive", _WAIVE_KEYS)),
         upstream_test=_upstream_test(source, folder),
         numbers=source.get(table, "numbers", str) if "numbers" in table else None,
+        option=_option(source),
     )
 
 
@@ -261,6 +265,17 @@ def _upstream_test(source: tomlfile.TomlFile, folder: Path) -> UpstreamTest | No
     if not file.is_file():
         raise source.fail(f"{file.name} is not in the patch's folder", key="upstream-test")
     return UpstreamTest(file=file, path=_path(source, table, "path", "upstream-test"))
+
+
+def _option(source: tomlfile.TomlFile) -> str | None:
+    if "option" not in source.data:
+        return None
+    name = source.get(source.data, "option", str)
+    if name not in OPTIONS:
+        raise source.fail(
+            f"`option` must be one of {', '.join(OPTIONS)}, not {name!r}", key="option"
+        )
+    return name
 
 
 def _known_traits(

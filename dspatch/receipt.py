@@ -47,6 +47,7 @@ def require(job: Job, stage: str) -> dict[str, Any]:
         raise NoJobError(
             f"{job.id}: the stage `{stage}` has not run, or its receipt was changed.",
             next=f"dspatch {'apply' if stage == 'apply' else stage} --engine {job.id.engine}"
-            f" --rev {job.id.rev} --target {job.id.target}",
+            f" --rev {job.id.rev} --target {job.id.target}"
+            + (" --output-format FILE" if job.id.format else ""),
         )
     return found

@@ -13,20 +13,23 @@ from dspatch.errors import TemplateError
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from dspatch.outputformat import OutputFormat
     from dspatch.traits import Traits
     from dspatch.variants import Variant
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """All that a template may ask: what the checkout has, and which models the job serves."""
+    """All that a template may ask: what the checkout has, which models the job serves, in which format."""
 
     traits: Traits
     variants: Sequence[Variant]
+    format: OutputFormat | None = None
 
     def names(self) -> dict[str, Any]:
         """The names a template sees."""
-        return {"traits": _Attributes(self.traits), "variants": list(self.variants)}
+        known = {"traits": _Attributes(self.traits), "variants": list(self.variants)}
+        return known if self.format is None else {**known, "format": self.format}
 
 
 class _Attributes:

@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 from dspatch import patchfile, paths, traits
 from dspatch.carry.editing.folder import finish
 from dspatch.errors import PatchFormatError, UnknownEngineError
+from dspatch.outputformat import OutputFormat
 from dspatch.patchfile import TARGETS, EditSpec, Form, NewFile, Patch, holds
 from dspatch.traits import Trait, Traits
 
@@ -21,7 +22,9 @@ __all__ = [
 ]  # fmt: skip
 
 T = TypeVar("T")
-Status = Literal["applies", "not needed", "other target", "other variant", "upstream", "left out"]
+Status = Literal[
+    "applies", "not needed", "other target", "other variant", "upstream", "left out", "not asked for",
+]  # fmt: skip
 
 # `!*` in the user's own series: none of the patches that ship.
 EVERY = "*"
@@ -57,12 +60,20 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """The ordered patches of one engine, with the traits they rest on: what ships, then the user's own."""
+    """The ordered patches of one engine, with the traits they rest on: what ships, then the user's own.
+
+    `format` is the output format that is asked for, if any.
+    """
 
     engine: str
     patches: tuple[Patch, ...]
     traits: Mapping[str, Trait]
     layers: tuple[Layer, ...]
+    format: OutputFormat | None = None
+
+    def asking(self, format: OutputFormat | None) -> Series:
+        """The series for a job that asks for an output format, or for none."""
+        return replace(self, format=format)
 
     def patch(self, name: str) -> Patch:
         """The patch of a name. Raises `PatchFormatError` when there is none."""
@@ -87,7 +98,8 @@ class Series:
         """sha256 of everything a rendering depends on: series, patches, traits, templates."""
         folders = [path for layer in self.layers for path in (layer.folder, layer.templates)]
         # A layer of diffs alone has no templates.
-        return digest_of([path for path in folders if path.exists()])
+        found = digest_of([path for path in folders if path.exists()])
+        return found if self.format is None else f"{found} {self.format!r}"
 
     def patch_digest(self, patch: Patch) -> str:
         """sha256 of one patch: its folder, the templates it names, and own forms of it."""
@@ -123,6 +135,8 @@ class Series:
         if patch.name in self.left_out:
             why = "your own series leaves it out"
             return Planned(patch=patch, status="left out", why=why)
+        if patch.option and self.format is None:
+            return Planned(patch=patch, status="not asked for", why=f"--{patch.option} asks for it")
         if target not in patch.targets:
             why = f"for {', '.join(patch.targets)}"
             return Planned(patch=patch, status="other target", why=why)

@@ -90,7 +90,7 @@ def check(
     words: Mapping[str, Any], given: dict[str, Any], subject: Subject | None, console: Console
 ) -> Proven:
     """Check the server that the words mean: at an address, of a subject, or of a job."""
-    from dspatch.commands.words import job_to_prove
+    from dspatch.commands.words import job_to_prove, output_format
     from dspatch.stages import prove_api
 
     limits = prove_api.Limits(
@@ -98,7 +98,11 @@ def check(
     )
     if words["url"] is not None:
         model, key = words["model"], words["api_key_env"]
-        return prove_api.at_url(words["url"], console, limits, model=model, key_env=key)
+        return prove_api.at_url(
+            words["url"], console, limits, model=model, key_env=key, format=output_format(given)
+        )
     if subject is not None:
-        return prove_api.of_subject(subject, given["variants"], console, limits)
+        return prove_api.of_subject(
+            subject, given["variants"], console, limits, format=output_format(given)
+        )
     return prove_api.of_job(job_to_prove(given), given["variants"], console, limits)

@@ -8,6 +8,7 @@ import click
 
 if TYPE_CHECKING:
     from dspatch.job import Job
+    from dspatch.outputformat import OutputFormat
     from dspatch.stages.request import Request
 
 
@@ -23,7 +24,15 @@ def request(words: dict[str, Any]) -> Request:
     from dspatch.stages.request import Request
 
     words["engine"], words["rev"] = named(words["engine"], words["rev"])
-    return Request(**words)
+    return Request(**{**words, "output_format": output_format(words)})
+
+
+def output_format(words: dict[str, Any]) -> OutputFormat | None:
+    """The output format that the options name, read."""
+    from dspatch import outputformat
+
+    path = words.get("output_format")
+    return None if path is None else outputformat.load(path)
 
 
 def request_or_last(words: dict[str, Any]) -> Request:
@@ -47,10 +56,11 @@ def job(words: dict[str, Any]) -> Job:
     if words["rev"] is None:
         return job.last()
     given = {key: words[key] for key in ("rev", "target", "variants")}
+    format = output_format(words)
     engine = words["engine"] or "vllm"
     # A git revision that is no pin is found among the jobs, by the name it was applied under.
-    known = job.find(job.JobId(engine=engine, **given))
-    return known or resolve(Request(engine=engine, **given)).job
+    known = job.find(job.JobId(engine=engine, **given, format=format.name if format else ""))
+    return known or resolve(Request(engine=engine, **given, output_format=format)).job
 
 
 def job_to_prove(words: dict[str, Any]) -> Job:

@@ -10,7 +10,7 @@ from dspatch.apply import PatchedTree
 from dspatch.carry.rebase import rebasestate
 from dspatch.checkout import Checkout, cache_of
 from dspatch.console import Console
-from dspatch.errors import NoJobError
+from dspatch.errors import NoJobError, OutputFormatError
 from dspatch.job import Job, remember
 from dspatch.pins import Pin
 from dspatch.stages.request import Request, Resolved, resolve
@@ -63,12 +63,30 @@ def computed(
     patches: series.Series, resolved: Resolved, found: Checkout, *, guarded: bool = True
 ) -> PatchedTree:
     """A checkout with a series on top, for the target and the variants that a request asks for."""
-    return apply.apply_series(
-        patches,
+    format = resolved.request.output_format
+    tree = apply.apply_series(
+        patches.asking(format),
         found,
         target=resolved.request.target,
         variants=resolved.variants,
         guarded=guarded,
+    )
+    if format is not None:
+        _check_format(resolved, tree)
+    return tree
+
+
+def _check_format(resolved: Resolved, tree: PatchedTree) -> None:
+    """Refuse to go on without the format that was asked for."""
+    wanted = [item for item in tree.plan if item.patch.option == "output-format"]
+    if any(item.applies for item in wanted):
+        return
+    request = resolved.request
+    raise OutputFormatError(
+        f"{request.engine} {request.rev} cannot be given an output format.",
+        why="; ".join(f"{item.patch.name}: {item.why or item.status}" for item in wanted)
+        or f"no patch for {request.engine} takes one",
+        next="leave --output-format out, or name another release",
     )
 
 

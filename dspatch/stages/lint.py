@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dspatch import apply, checkout, pins, series
+from dspatch import apply, checkout, outputformat, pins, series
 from dspatch.carry.editing import folder
 from dspatch.carry.lint import goldens, lint, lintsizes, linttrees
 from dspatch.carry.lint.lint import Fault
@@ -56,7 +56,7 @@ def run(
     quick: look at the folders only, at no tree. write: bring the generated files up to date first.
     Raises `PatchFormatError` for a name that is no patch's.
     """
-    whole = series.layered(engine)
+    whole = series.layered(engine).asking(outputformat.NONE)
     chosen = [whole.patch(name) for name in names] or list(whole.patches)
     tried, missing, failed = ([], [], []) if quick else _trees(whole, console)
     written = _write(whole, chosen, tried) if write and not quick else ()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dspatch import pins, pipconfig
+from dspatch import outputformat, pins, pipconfig
 from dspatch.bases import Bases
 from dspatch.carry.matrix.matrix import Cell
 from dspatch.carry.matrix.matrixkeys import Keys
@@ -97,7 +97,7 @@ def run(wanted: Wanted, console: Console) -> Measured:
 @contextmanager
 def _opened(wanted: Wanted) -> Iterator[tuple[Work, Published]]:
     facts = pins.engine(wanted.engine)
-    series = layered(wanted.engine)
+    series = layered(wanted.engine).asking(outputformat.NONE)
     variants = known(wanted.variants)
     published = releases.published(
         wanted.engine, prereleases=wanted.prereleases, yanked=wanted.yanked

@@ -18,11 +18,13 @@ from dspatch.job import Job, locked, prepare_work
 from dspatch.stages import prove, prove_any, proving
 from dspatch.stages.prove_any import Subject
 from dspatch.stages.proving import Proven
+from dspatch.stages.request import request_of
 
 if TYPE_CHECKING:
     from dspatch.conformance import CheckResult, Report
     from dspatch.conformance.api.server import Server
     from dspatch.engines.serving import Service
+    from dspatch.outputformat import OutputFormat
 
 Serves = Callable[..., "Service"]
 Seconds = dict[str, float]
@@ -52,6 +54,7 @@ def at_url(
     *,
     model: str | None = None,
     key_env: str | None = None,
+    format: OutputFormat | None = None,
 ) -> Proven:
     """Check the server at an address, wherever it is; the report goes into the folder of the jobs.
 
@@ -66,7 +69,7 @@ def at_url(
     )
     seconds: Seconds = {}
     with closing(wire), console.working("conformance") as step:
-        server = contact.meet(wire, model)
+        server = replace(contact.meet(wire, model), format=format)
         results = _checked(server, console, limits, step, seconds)
     report = Report(results=results, facts={**run.facts(server), "seconds": seconds})
     prepare_work()
@@ -84,11 +87,17 @@ def of_job(job: Job, variants: Sequence[str], console: Console, limits: Limits) 
     model = proving.models_for(variants or receipt.require(job, "apply")["variants"])[0]
     with job.locked(), console.working("conformance") as step:
         python = proving.environment(job.id.engine, wheel, step)
-        return _own(str(job.id), python, service, model, job.folder, console, limits, step)
+        format = request_of(receipt.require(job, "apply")).output_format
+        return _own(str(job.id), python, service, model, job.folder, console, limits, step, format)
 
 
 def of_subject(
-    subject: Subject, variants: Sequence[str], console: Console, limits: Limits
+    subject: Subject,
+    variants: Sequence[str],
+    console: Console,
+    limits: Limits,
+    *,
+    format: OutputFormat | None = None,
 ) -> Proven:
     """The server of an engine that no job built. Raises `NoGpuError` where it needs a GPU."""
     model = proving.models_for(variants or [DEFAULT])[0]
@@ -97,7 +106,9 @@ def of_subject(
     prepare_work()
     with locked(subject.folder, subject.name), console.working("conformance") as step:
         python = subject.python(step)
-        return _own(subject.name, python, service, model, subject.folder, console, limits, step)
+        return _own(
+            subject.name, python, service, model, subject.folder, console, limits, step, format
+        )
 
 
 def _own(
@@ -109,6 +120,7 @@ def _own(
     console: Console,
     limits: Limits,
     step: engines.Progress,
+    format: OutputFormat | None,
 ) -> Proven:
     """Start the engine's server on loopback with a small model; check it, and stop it."""
     from dspatch.conformance import Report
@@ -122,7 +134,8 @@ def _own(
         closing(Wire(base=url, limit=limits.requests, timeout=limits.timeout)) as wire,
     ):
         seconds["start"] = round(time.monotonic() - begun, 1)
-        server = replace(contact.meet(wire, SERVED_AS), own=True, margin=OWN_MARGIN)
+        met = contact.meet(wire, SERVED_AS)
+        server = replace(met, own=True, margin=OWN_MARGIN, format=format)
         results = _checked(server, console, limits, step, seconds)
     with _clock(seconds, "parsers"):
         results += tuple(parsers.check(python, checkpoint, SERVED_AS, step))
@@ -184,7 +197,7 @@ def _checked(
 ) -> tuple[CheckResult, ...]:
     from dspatch.conformance.api import client, run
 
-    most = run.planned() + (client.planned() if limits.client else 0)
+    most = run.planned(server) + (client.planned() if limits.client else 0)
     console.note(
         f"conformance: {server.model} at {server.wire.base}: up to"
         f" {min(most, server.wire.limit)} requests, 8 at once at most"

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dspatch import pins, variants
+from dspatch import outputformat, pins, variants
 from dspatch.checkout import SourceKind
 from dspatch.errors import UnknownRevisionError, UnknownVariantError, UnpinnedRevisionError
 from dspatch.identify import identify, read_object
 from dspatch.job import Job, JobId, open_job
+from dspatch.outputformat import OutputFormat
 from dspatch.pins import Pin
 from dspatch.variants import Variant
 
@@ -30,6 +31,7 @@ class Request:
     source: SourceKind = "auto"
     repo: str | None = None
     base: str | None = None
+    output_format: OutputFormat | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,8 @@ class Resolved:
 def request_of(content: Mapping[str, Any]) -> Request:
     """The request that a job was applied with, by its receipt."""
     asked = content["request"]
-    return Request(**{**asked, "variants": tuple(asked["variants"])})
+    format = outputformat.given(asked.get("output_format"))
+    return Request(**{**asked, "variants": tuple(asked["variants"]), "output_format": format})
 
 
 def pin_of(content: Mapping[str, Any]) -> Pin:
@@ -69,6 +72,7 @@ def resolve(request: Request) -> Resolved:
         rev=revision or pin.version,
         target=request.target,
         variants=tuple(variant.name for variant in models) if request.variants else (),
+        format=request.output_format.name if request.output_format else "",
     )
     return Resolved(
         request=request, pin=pin, revision=revision, variants=models, job=open_job(job_id)

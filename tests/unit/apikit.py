@@ -437,6 +437,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _stream(self, body: Mapping[str, Any], chat: bool, asked: list[Asked]) -> None:
         fault, completion = self.state.fault, 0
+        counting = (body.get("stream_options") or {}).get("continuous_usage_stats")
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("connection", "close")
@@ -451,14 +452,16 @@ class Handler(BaseHTTPRequestHandler):
                             "delta": {"role": "assistant", "content": ""},
                             "finish_reason": None,
                         }
-                    ]
+                    ],
+                    **({"usage": self._usage(body, chat, 0)} if counting else {}),
                 )
         for number, one in enumerate(asked):
             if body.get("echo") and fault != "echo-ignored":
                 self._event([{"index": number, "text": one.prompt, "finish_reason": None}])
             for piece in pieces(one, self.state):
                 completion += piece.token is not None
-                self._event([self._delta(number, body, one, piece)])
+                now = {"usage": self._usage(body, chat, completion)} if counting else {}
+                self._event([self._delta(number, body, one, piece)], **now)
                 if one.limit > 250:
                     time.sleep(0.004)
             if fault == "ends-twice":
@@ -496,8 +499,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _event(self, choices: list[dict[str, Any]], **more: Any) -> None:
         own = str(time.monotonic_ns()) if self.state.fault == "id-changes" else "1"
-        text = any("text" in choice for choice in choices)
-        kind = "text_completion" if text else "chat.completion.chunk"
+        chat = self.path == "/v1/chat/completions"
+        kind = "chat.completion.chunk" if chat else "text_completion"
         value = {"id": own, "object": kind, "model": NAME, "choices": choices, **more}
         if self.state.fault != "no-created":
             value["created"] = 1

@@ -133,7 +133,7 @@ def _place(work: Work, release: Release, facts: WatchedTraits, target: str) -> P
         rev=release.rev,
         commit="",
         repo=repo,
-        context=render.Context(traits=facts, variants=work.variants),
+        context=render.Context(traits=facts, variants=work.variants, format=work.series.format),
         provide=lambda patch, form: bases.provide(patch, form, repo),
         base_paths=lambda patch, form: bases.paths(form),
     )

@@ -19,7 +19,7 @@ from dspatch.treefiles import Files
 
 Status = Literal[
     "applies", "upstream", "conflict", "waits", "skipped",
-    "not needed", "other target", "other variant", "left out",
+    "not needed", "other target", "other variant", "left out", "not asked for",
 ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dspatch.conformance.api import checks
+from dspatch.conformance.api import checks, formatted
 from dspatch.conformance.api.said import MalformedError
 from dspatch.conformance.api.server import RefusedError, Server
 from dspatch.conformance.api.verdict import ApiResult, Check, Verdict, not_shown, row
@@ -15,15 +15,23 @@ from dspatch.engines import Progress, silent
 
 
 def check_server(
-    server: Server, *, chosen: Sequence[Check] = checks.ALL, progress: Progress = silent
+    server: Server, *, chosen: Sequence[Check] = (), progress: Progress = silent
 ) -> Report:
     """Every check on one server. One that dies fails the check that it dies in; the rest is not shown."""
-    return Report(results=tuple(_results(server, chosen, progress)), facts=facts(server))
+    results = tuple(_results(server, chosen or fitting(server), progress))
+    return Report(results=results, facts=facts(server))
 
 
-def planned(chosen: Sequence[Check] = checks.ALL) -> int:
+def fitting(server: Server) -> Sequence[Check]:
+    """The checks for a server: where it has an output format, those of the format too, soon."""
+    if server.format is None:
+        return checks.ALL
+    return (*checks.ALL[:2], *checks.OF_FORMATS, *checks.ALL[2:])
+
+
+def planned(server: Server) -> int:
     """The most requests that the checks may send."""
-    return sum(check.requests for check in chosen)
+    return sum(check.requests for check in fitting(server))
 
 
 def facts(server: Server) -> dict[str, Any]:
@@ -35,6 +43,8 @@ def facts(server: Server) -> dict[str, Any]:
         "model": server.model,
         "context": server.context,
     }
+    if server.format is not None:
+        known["output format"] = server.format.name
     told = {f"{name}s": "yes" if value is True else value for name, value in offers.items()}
     return {
         **known,
@@ -60,6 +70,8 @@ def _results(server: Server, chosen: Sequence[Check], progress: Progress) -> Ite
 
 
 def _looked(server: Server, check: Check) -> Verdict:
+    if server.format is not None and (gone := formatted.blind(check.id, server.format)):
+        return not_shown(f"the output format drops {gone}")
     try:
         return check.look(server)
     except RefusedError as error:

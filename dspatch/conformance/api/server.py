@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dspatch.conformance.api import sse
+from dspatch.conformance.api import formatted, sse
 from dspatch.conformance.api.said import Choice, MalformedError, Said, joined
 from dspatch.conformance.api.wire import Answer, Wire
+from dspatch.outputformat import OutputFormat
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
@@ -35,6 +36,7 @@ class Server:
     """What the checks ask. `margin` is in nats: a choice closer than that may turn by rounding.
 
     `own` says that dspatch started it with a model whose words are known: more is asked then.
+    `format` is the output format that its answers have; they are read as the engine's own.
     """
 
     wire: Wire
@@ -42,6 +44,7 @@ class Server:
     context: int | None = None
     margin: float = 0.3
     own: bool = False
+    format: OutputFormat | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
     def chat(self, content: str = QUESTION, **given: Any) -> dict[str, Any]:
@@ -60,19 +63,37 @@ class Server:
 
     def whole(self, body: Mapping[str, Any]) -> Said:
         """The answer in one piece; `RefusedError` for a status other than 200."""
-        value = self._accepted(self.wire.post(path(body), body)).value
-        if not isinstance(value, dict):
-            raise MalformedError("the answer is no JSON object")
-        return joined([value])
+        objects, _ = self.received(body)
+        return joined(self._engines(objects, streamed=False))
 
     def streamed(self, body: Mapping[str, Any]) -> Said:
         """The answer as a stream, joined; its faults of form are in the result."""
-        answer = self._accepted(self.wire.post(path(body), {**body, "stream": True}))
+        objects, faults = self.received({**body, "stream": True})
+        return joined(self._engines(objects, streamed=True), faults)
+
+    def received(
+        self, body: Mapping[str, Any]
+    ) -> tuple[Sequence[Mapping[str, Any]], Sequence[str]]:
+        """The objects of an answer as they were sent, and for a stream the faults of its form."""
+        answer = self._accepted(self.wire.post(path(body), body))
+        if not body.get("stream"):
+            if not isinstance(answer.value, dict):
+                raise MalformedError("the answer is no JSON object")
+            return [answer.value], []
         events = sse.read(answer.body)
         faults = list(events.faults)
         if answer.kind != "text/event-stream":
             faults.append(f"the content type of a stream is {answer.kind!r}")
-        return joined(events.objects, faults)
+        return events.objects, faults
+
+    def _engines(
+        self, objects: Sequence[Mapping[str, Any]], *, streamed: bool
+    ) -> Sequence[Mapping[str, Any]]:
+        """Objects as the engine makes them, without its format."""
+        if (known := self.format) is None:
+            return objects
+        rules = [formatted.rules_of(known, value, streamed=streamed) for value in objects]
+        return [formatted.undone(*pair) for pair in zip(objects, rules, strict=True)]
 
     def _accepted(self, answer: Answer) -> Answer:
         if answer.status != 200:

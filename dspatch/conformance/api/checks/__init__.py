@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from dspatch.conformance.api.checks import answers, limits, load, malformed, numbers, parsed
+from dspatch.conformance.api.checks import (
+    answers,
+    formats,
+    limits,
+    load,
+    malformed,
+    numbers,
+    parsed,
+)
 from dspatch.conformance.api.verdict import Check
 
 ALL = (
@@ -33,4 +41,10 @@ ALL = (
     Check(id="unknown.field", look=malformed.unknown, requests=6),
     Check(id="malformed.refused", look=malformed.refused, requests=120),
     Check(id="malformed.alive", look=malformed.alive, requests=4),
+)
+
+# For a server that answers in an output format, beside the others.
+OF_FORMATS = (
+    Check(id="format.whole", look=formats.whole, requests=12),
+    Check(id="format.streamed", look=formats.streamed, requests=14),
 )

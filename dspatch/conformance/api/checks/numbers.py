@@ -64,8 +64,16 @@ def usage_streamed(server: Server) -> Verdict:
             else "the last chunk"
         )
         plain = server.streamed(body)
-        looked.at("usage comes although nobody asked" if plain.usage else "", f"{name} without")
+        looked.at(_unasked(server, name, plain), f"{name} without")
     return looked.verdict(f"usage is in {' and in '.join(sorted(places))}" if places else "")
+
+
+def _unasked(server: Server, name: str, said: Said) -> str:
+    kind = "chat.completion.chunk" if name == "chat" else "text_completion.chunk"
+    promised = server.format is not None and bool(server.format.rules(kind).usage)
+    if promised == bool(said.usage):
+        return ""
+    return "usage comes although nobody asked" if said.usage else "no usage comes"
 
 
 def _same_usage(whole: Said, streamed: Said) -> str:
