@@ -131,6 +131,8 @@ def models_to_convert(wanted: Wanted, variants: Sequence[str]) -> list[str]:
 
     if wanted.checkpoints and not wanted.models:
         return []
+    if wanted.adversarial:
+        return small.adversarial(wanted.models or ADVERSARIAL)
     return small.converted(wanted.models or variants)
 
 
