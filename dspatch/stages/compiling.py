@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +22,17 @@ from dspatch.pins.needs import requirement
 from dspatch.wheel.base import open_wheel
 from dspatch.wheel.checks import headers
 from dspatch.wheel.requirements import bounded
-from dspatch.wheel.source import archs, asked, fetched, lock, needs, preflight, sources, toolchain
+from dspatch.wheel.source import (
+    archs,
+    asked,
+    fetched,
+    lock,
+    needs,
+    preflight,
+    sources,
+    toolchain,
+    toolkit,
+)
 from dspatch.wheel.source.asked import Asked
 from dspatch.wheel.source.compiling import Workshop, compiled
 from dspatch.wheel.source.fetched import Handed
@@ -51,7 +61,8 @@ class How:
 class Prepared:
     """A build that can begin: recipe, environment and its lock; `found` is what compiles.
 
-    `asked` is what the tree asks for, `chosen` the variable of the CUDA architectures.
+    `asked` is what the tree asks for, `chosen` the variable of the CUDA architectures, `home` a
+    CUDA toolkit that was made whole for this build.
     """
 
     job: Job
@@ -64,6 +75,7 @@ class Prepared:
     asked: Asked
     chosen: Mapping[str, str]
     clones: Path | None
+    home: Path | None
 
     @property
     def folder(self) -> Path:
@@ -126,17 +138,24 @@ def prepare(job: Job, content: Mapping[str, Any], pin: Pin, how: How, console: C
     folder = folder_of(job, device)
     folder.mkdir(parents=True, exist_ok=True)
     found = toolchain.look(folder, chosen.headers)
-    preflight.check(chosen, found)
+    joining = toolkit.packages(chosen, found)
+    preflight.check(chosen, replace(found, headers=found.headers | set(joining)))
     archs.check(toolchain.nvcc(os.environ), found.nvcc, how.archs)
     with cache_of(job.id.engine) as repo:
         tree, words = content["patched"]["tree"], os.environ.get("CMAKE_ARGS", "")
         torch = how.torch or (stated.torch if (stated := pin.build(job.id.target)) else None)
-        needed = asked.by_tree(repo, tree, chosen, found.nvcc, torch, words)
+        needed = asked.by_tree(
+            repo, tree, chosen, [*chosen.needed(found.nvcc), *joining.values()], torch, words
+        )
     if how.torch is not None:
         needs.refuse_torch(needed.packages)
     with console.working(f"preparing the build of {job.id}") as step:
         environment, locked = lock.ensure(f"{job.id.engine}-build", needed.packages, folder, step)
     _check(chosen, found, needed, environment, locked)
+    home = None
+    if joining:
+        own, site = toolchain.toolkit(os.environ), site_packages(environment)
+        home = toolkit.joined(own, site, folder.resolve() / "toolkit")
     return Prepared(
         job=job,
         pin=pin,
@@ -148,6 +167,7 @@ def prepare(job: Job, content: Mapping[str, Any], pin: Pin, how: How, console: C
         asked=needed,
         chosen=wanted,
         clones=how.clones,
+        home=home,
     )
 
 
@@ -204,7 +224,12 @@ def _variables(prepared: Prepared, handed: Sequence[Handed]) -> dict[str, str]:
     variables = recipe.environment(version=prepared.pin.version, jobs=prepared.jobs)
     if found.ccache:
         variables |= {name: os.environ.get(name, "ccache") for name in recipe.ccache}
-    if recipe.cuda and "CUDA_HOME" in os.environ:
+    if prepared.home is not None:
+        variables |= {
+            "CUDA_HOME": str(prepared.home),
+            "CUDACXX": str(prepared.home / "bin" / "nvcc"),
+        }
+    elif recipe.cuda and "CUDA_HOME" in os.environ:
         # torch's build looks there, CMake does not.
         variables |= {"CUDACXX": os.environ.get("CUDACXX", toolchain.nvcc(os.environ))}
     if handed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from packaging.version import Version
@@ -31,9 +31,11 @@ class Asked:
 
 
 def by_tree(
-    repo: Repo, tree: str, recipe: Recipe, nvcc: Version | None, torch: str | None, words: str
+    repo: Repo, tree: str, recipe: Recipe, own: Iterable[str], torch: str | None, words: str
 ) -> Asked:
-    """What a tree asks for; `words` are the user's own for CMake, whose folders are left to them.
+    """What a tree asks for, beside the `own` packages of the recipe.
+
+    `words` are the user's own for CMake, whose folders are left to them.
 
     Raises `SourceBuildError` for build files that cannot be read.
     """
@@ -45,7 +47,7 @@ def by_tree(
     }
     with repo.reading() as read:
         files = {path: read(entry.blob) for path, entry in entries.items()}
-    more = [*needs.lines(files, recipe.requirements), *recipe.needed(nvcc)] if compiles else []
+    more = [*needs.lines(files, recipe.requirements), *own] if compiles else []
     fetched = _fetched(files, recipe, words) if compiles else ()
     found = [(one, thirdparty.pinned(one)) for one in fetched]
     least = declared.minimum(files.get(CMAKE, b"").decode(errors="replace")) if compiles else None

@@ -13,7 +13,7 @@ from dspatch import paths, tomlfile
 from dspatch.errors import PinError
 
 _ENGINE = ("variables", "settings", "ccache", "archs", "requirements", "tests-only", "devices")
-_DEVICE = ("variables", "compiler", "headers", "packages", "cuda", "memory", "disk")
+_DEVICE = ("variables", "compiler", "headers", "toolkit", "packages", "cuda", "memory", "disk")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,8 @@ class Recipe:
     """What one device of an engine takes to be built; `memory` (of one process) and `disk` in GB.
 
     `variables` are set for the build, `{device}`, `{version}` and `{jobs}` filled in; `settings`
-    are the user's own that change what is compiled. `headers` maps a header to how to get it.
+    are the user's own that change what is compiled. `headers` maps a header to how to get it,
+    `toolkit` one that a CUDA toolkit may lack to its package, by the major version of nvcc.
     `requirements` are files of the tree, `packages` what they leave out, `{cuda}` filled in.
     """
 
@@ -44,6 +45,7 @@ class Recipe:
     tests_only: tuple[str, ...]
     compiler: Version | None
     headers: Mapping[str, str]
+    toolkit: Mapping[str, Mapping[str, str]]
     cuda: bool
     memory: float
     disk: float
@@ -118,6 +120,7 @@ def _device(
         tests_only=source.strings(table, "tests-only", within=name),
         compiler=_version(source, row, within),
         headers=source.get(row, "headers", dict, within=within, default={}),
+        toolkit=source.get(row, "toolkit", dict, within=within, default={}),
         cuda=source.get(row, "cuda", bool, within=within, default=False),
         memory=source.get(row, "memory", float, within=within),
         disk=source.get(row, "disk", float, within=within),

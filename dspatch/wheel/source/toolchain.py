@@ -41,7 +41,7 @@ class Toolchain:
 
 def look(folder: Path, headers: Iterable[str]) -> Toolchain:
     """What this machine has for a build in a folder."""
-    include = _toolkit(os.environ) / "include"
+    include = toolkit(os.environ) / "include"
     found = compiler()
     return Toolchain(
         compiler=found,
@@ -65,10 +65,15 @@ def nvcc(environment: Mapping[str, str]) -> str:
     return str(Path(home) / "bin" / "nvcc") if home else "nvcc"
 
 
-def _toolkit(environment: Mapping[str, str]) -> Path:
-    """The folder of the CUDA toolkit; of none, one that is not there."""
+def toolkit(environment: Mapping[str, str]) -> Path:
+    """The folder of the CUDA toolkit, as CUDA_HOME or nvcc itself says; of none, one that is not there."""
     home = environment.get("CUDA_HOME")
-    return Path(home or Path(shutil.which("nvcc") or "/nowhere/bin/nvcc").resolve().parent.parent)
+    try:
+        said = "" if home else process.run(["nvcc", "--dryrun", "-v", "x.cu"], check=False).stderr
+    except ProcessError:
+        said = ""
+    found = re.search(r"^#\$ TOP=(.+)$", said, re.MULTILINE)
+    return Path(home or (Path(found[1]).resolve() if found else "/nowhere"))
 
 
 def cmake(folder: Path) -> Version | None:
