@@ -2,10 +2,10 @@
 
     python noaux_gpu.py LIBRARY [JUDGE]
 
-with a PyTorch for CUDA. LIBRARY is a shared object with `invokeMoeGate_NoAuxTC` (`_turbomind*.so`, or the
-objects of the gate linked alone); JUDGE the folder of `judge.py`. Prints JSON: of each case of judge.py, how many tokens
-have experts whose choice is worse than the reference's by more than 1e-6, weights that are off by more than 1e-5, or
-do not lie in the order of the experts where the engine looks for them.
+with a PyTorch for CUDA. LIBRARY is a shared object with `invokeMoeGate_NoAuxTC` of namespace turbomind
+(`_turbomind*.so`, or the gate's objects linked alone); JUDGE the folder of `judge.py`. Prints JSON: of each
+case of judge.py, how many tokens have experts whose choice is worse than the reference's by more than 1e-6,
+weights that are off by more than 1e-5, or lie elsewhere than with the tokens of their experts.
 """
 
 from __future__ import annotations
