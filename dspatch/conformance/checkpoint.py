@@ -14,6 +14,7 @@ from dspatch.conformance.small import Case
 
 # Raised by hand when the worker draws other weights for the same config and seed.
 GENERATION = 2
+STORED_GENERATION = 2  # the same, of those that are quantised
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,11 @@ class Checkpoint:
     def given(self) -> Path:
         """The folder that an engine is given: of a quantised checkpoint, that of its own files."""
         return self.path / "stored" if self.case.stored else self.path
+
+    @property
+    def stored(self) -> Path | None:
+        """The file of a quantised checkpoint's own tensors; the weights that they stand for are `weights`."""
+        return self.given / "model.safetensors" if self.case.stored else None
 
     @property
     def complete(self) -> bool:
@@ -86,7 +92,7 @@ def of(case: Case, *, written_with: str) -> Checkpoint:
         case.written_by,
         written_with,
         *case.sources,
-        *filter(None, [case.stored]),
+        *([case.stored, STORED_GENERATION] if case.stored else []),
     ]
     return Checkpoint(case=case, key=digest(identity))
 

@@ -100,7 +100,7 @@ def _fault(row: tuple[str, str, tuple[str, ...]]) -> Fault:
 
 
 def _fits(fault: Fault, case: Case) -> bool:
-    return fault.fits({**case.config, "stored": case.stored})
+    return fault.fits(case.features)
 
 
 def _convert(

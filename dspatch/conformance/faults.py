@@ -57,6 +57,10 @@ FEATURES: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "routed-scaling": lambda config: config["routed_scaling_factor"] != 1.0,
     "indexer": lambda config: "index_topk" in config,
     "fp8-blocks": lambda config: config.get("stored") == "fp8-blocks",
+    "zero-points": lambda config: config.get("stored") == "awq",
+    "four-bits": lambda config: config.get("stored") in ("awq", "gptq"),
+    "quantised": lambda config: bool(config.get("stored")),
+    "unquantised": lambda config: not config.get("stored"),
     "quiet": lambda config: "embedding_gain" in config,
     "normed-weights": lambda config: bool(config["norm_topk_prob"]),
     "raw-weights": lambda config: not config["norm_topk_prob"],
@@ -83,8 +87,12 @@ def _router(name: str, *needs: str) -> Fault:
     return _asked(name, "kernels.route", "routed", *needs)
 
 
-def _load(name: str, caught_by: str, at: str, **plant: list[str]) -> Fault:
-    return Fault(name=name, kind="load", caught_by=caught_by, at=(at,), plant=plant)
+def _stored(name: str, *needs: str) -> Fault:
+    return _asked(name, "weights.quantised", "dequantised", *needs)
+
+
+def _load(name: str, caught_by: str, at: str, *needs: str, **plant: list[str]) -> Fault:
+    return Fault(name=name, kind="load", caught_by=caught_by, at=(at,), needs=needs, plant=plant)
 
 
 def _mlp(prefix: str) -> list[str]:
@@ -138,6 +146,13 @@ FAULTS: tuple[Fault, ...] = (
     _asked("top-p-ignored", "sampling.distribution", "sampled"),
     _asked("seed-ignored", "sampling.seed", "sampled"),
     _asked("decode-without-cache", "inv.selfkl", "selfkl", hook="cache-lost-before-decode"),
+    _stored("block-scales-transposed", "fp8-blocks"),
+    _stored("block-scales-inverted", "fp8-blocks"),
+    _stored("last-block-dropped", "fp8-blocks"),
+    _stored("zero-points-one-off", "zero-points"),
+    _stored("packed-in-plain-order", "four-bits"),
+    _stored("group-scales-one-on", "four-bits"),
+    _stored("absorbed-unscaled", "quantised"),
     _load(
         "norm-not-loaded",
         "weights.coverage",
@@ -148,15 +163,17 @@ FAULTS: tuple[Fault, ...] = (
         "shared-expert-not-loaded",
         "weights.coverage",
         "1.shared_expert",
+        "unquantised",
         drop=_mlp("shared_experts"),
     ),
     _load(
         "experts-loaded-swapped",
         "weights.values",
         "1.experts",
+        "unquantised",
         swap=[_expert(number, "down") for number in (3, 4)],
     ),
-    _load("block-scaled", "weights.values", "1.experts", scale=[_expert(5, "gate")]),
+    _load("block-scaled", "weights.values", "1.experts", "unquantised", scale=[_expert(5, "gate")]),
 )
 
 

@@ -115,6 +115,7 @@ class Oracle:
                     "kind": "measure",
                     "golden": str(golden.path),
                     "checkpoint": str(golden.checkpoint.weights),
+                    "stored": str(stored) if (stored := golden.checkpoint.stored) else "",
                     "result": str(observed.tensors),
                     "target": str(target),
                     "band": band,

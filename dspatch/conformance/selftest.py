@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dspatch import engines
-from dspatch.conformance import causes, checks, diagnosis, faults, small, suite
+from dspatch.conformance import causes, checks, diagnosis, faults, small, suite, tolerance
 from dspatch.conformance.checks.seen import Seen
 from dspatch.conformance.diagnosis import Diagnosis
 from dspatch.conformance.faults import Fault
@@ -38,6 +38,7 @@ RUN_CHECKS = {
     "turned": ("rope.table",),
     "sampled": ("sampling.distribution", "sampling.seed"),
     "selfkl": ("inv.selfkl",),
+    "dequantised": ("weights.quantised",),
 }
 LOAD_CHECKS = ("weights.coverage", "weights.values")
 # Other projects' rules on the same runs, by the words for them.
@@ -58,6 +59,8 @@ class Planted:
     refused: str = ""
     diagnosis: Diagnosis | None = None
     rules: Mapping[str, bool] = field(default_factory=dict)
+    dtype: str = "float32"
+    device: str = "cpu"
 
     @property
     def found_at(self) -> str:
@@ -66,7 +69,12 @@ class Planted:
 
     @property
     def misplaced(self) -> bool:
-        """Whether the fault was caught and its place is another than where it was planted."""
+        """Whether the fault was caught and its place is another than where it was planted.
+
+        In a dtype without a band for numbers inside the model nothing can be looked for.
+        """
+        if tolerance.find("golden.fp32", self.dtype, self.device) is None:
+            return False
         return self.outcome == "caught" and self.found_at not in self.fault.at
 
     @property
@@ -167,6 +175,8 @@ def _row(fault: Fault, seen: Seen, found: tuple[CheckResult, ...], refused: str)
     return Planted(
         fault=fault,
         variant=seen.variant,
+        dtype=seen.dtype,
+        device=seen.device,
         results=found,
         refused=refused,
         diagnosis=diagnosis.diagnose(seen, found, causes.unasked),

@@ -37,6 +37,11 @@ class Case:
     sources: tuple[str, ...] = ()
 
     @property
+    def features(self) -> dict[str, Any]:
+        """The config, and how the weights are `stored` where they are quantised: what checks and faults go by."""
+        return {**self.config, **({"stored": self.stored} if self.stored else {})}
+
+    @property
     def sparse_layers(self) -> list[int]:
         """The layers with a router."""
         return list(range(self.config["first_k_dense_replace"], self.config["num_hidden_layers"]))
@@ -67,6 +72,7 @@ def case(name: str) -> Case:
         )
     chosen = rules()["forms"][form]
     changes = {k: None if v == "none" else v for k, v in chosen.get("changes", {}).items()}
+    changes |= chosen.get("compressed", {}) if config.get("q_lora_rank") else {}
     return Case(
         name=name,
         variant=variant.name,

@@ -19,7 +19,7 @@ from dspatch.conformance import (
     tolerance,
 )
 from dspatch.conformance import given as own
-from dspatch.conformance.checks.seen import PROBES, Seen
+from dspatch.conformance.checks.seen import PROBES, Probe, Seen
 from dspatch.conformance.oracle import Golden, Oracle
 from dspatch.conformance.report import CheckResult, Report
 from dspatch.conformance.small import Case
@@ -137,11 +137,11 @@ def make_bench(
 
 def trial(case: Case, golden: Golden, *, hooks: bool = False, loads: bool = False) -> Trial:
     """What the engine does with a case; with its hook faults, or only its faults of loading."""
-    planted = {kind: faults.fitting(kind, case.config) for kind in ("hook", "load")}
+    planted = {kind: faults.fitting(kind, case.features) for kind in ("hook", "load")}
     return Trial(
         name=case.name,
-        checkpoint=golden.checkpoint.path,
-        config=case.config,
+        checkpoint=golden.checkpoint.given,
+        config=case.features,
         prompts=small.prompts(case.dice),
         steps=small.steps(),
         sparse_layers=case.sparse_layers,
@@ -149,10 +149,15 @@ def trial(case: Case, golden: Golden, *, hooks: bool = False, loads: bool = Fals
         hook_faults=[
             {"name": f.name, "run": f.run, "hook": f.plants} for f in planted["hook"] if hooks
         ],
-        probes=() if loads else PROBES,
+        probes=() if loads else asked(case),
         late=small.late(),
         load_faults=[f.plant for f in planted["load"]] if loads else [],
     )
+
+
+def asked(case: Case) -> tuple[Probe, ...]:
+    """The runs that ask one thing each, of those that the model has."""
+    return tuple(name for name in PROBES if name != "dequantised" or case.stored)
 
 
 def observe(bench: Bench, trials: Sequence[Trial]) -> list[Observed]:

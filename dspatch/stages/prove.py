@@ -28,6 +28,8 @@ def run(job: Job, console: Console, wanted: Wanted) -> Proven:
     passing report on the same wheel, models and suite is not made again. Raises `NoJobError` before
     build-wheel, `NoGpuError` for a CUDA wheel without a GPU.
     """
+    from dspatch.conformance import quantised
+
     wheel = receipt.require(job, "build-wheel")["wheel"]
     converts = _converts(job, wheel["path"])
     if not converts:
@@ -36,6 +38,8 @@ def run(job: Job, console: Console, wanted: Wanted) -> Proven:
     variants = receipt.require(job, "apply")["variants"]
     choose = proving.models_to_convert if converts else proving.models_of
     models = choose(wanted, variants)
+    if not converts:
+        quantised.need_dtype(models, wanted.dtype)
     inputs = _inputs(wheel["sha256"], models, wanted)
     with job.locked():
         kept = None if wanted.fresh or wanted.selftest or wanted.checkpoints else _kept(job, inputs)
@@ -64,6 +68,8 @@ def _measure(
             done = proving.measure(
                 str(job.id),
                 engine=job.id.engine,
+                version=_version(wheel.name),
+                target=job.id.target,
                 python=proving.environment(job.id.engine, wheel, step),
                 **shared,
             )

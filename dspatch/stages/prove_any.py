@@ -119,16 +119,21 @@ def run(subject: Subject, console: Console, wanted: Wanted) -> Proven:
     proving.need_tolerances(wanted.dtype)
     if subject.wheel is not None and proving.converts(subject.engine, subject.version):
         return _converted(subject, subject.wheel, console, wanted)
+    from dspatch.conformance import quantised
+
     models = proving.models_of(wanted, variants.names())
     chosen = engines.get(subject.engine)
     need_machine(subject)
     if why := engines.unserved(subject.engine, getattr(chosen, "SERVED", ()), subject.version):
         console.note(f"conformance: {why}")
+    quantised.need_dtype(models, wanted.dtype)
     prepare_work()
     with locked(subject.folder, subject.name), console.working("conformance") as step:
         return proving.measure(
             subject.name,
             engine=subject.engine,
+            version=subject.version,
+            target=subject.target,
             python=subject.python(step),
             folder=subject.folder,
             models=models,

@@ -32,6 +32,7 @@ class Wanted:
 
     With `checkpoints`, folders of the user's own, no other models but those that are named.
     `adversarial`: the forms in which faults show that published models hide, and no others.
+    `quantised`: the models in this quantised form, and no others.
     `fresh` measures again although nothing changed since the last report.
     """
 
@@ -42,6 +43,7 @@ class Wanted:
     dtype: str = DTYPE
     checkpoints: tuple[Path, ...] = ()
     adversarial: bool = False
+    quantised: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,17 +63,24 @@ def measure(
     name: str,
     *,
     engine: str,
+    version: str,
+    target: str,
     python: Path,
     folder: Path,
     models: Sequence[str],
     wanted: Wanted,
     step: Callable[[str], None],
 ) -> Proven:
-    """Run the suite on what `python` has installed; the report goes to `folder`/report."""
+    """Run the suite on what `python` has installed; the report goes to `folder`/report.
+
+    Raises `UncomputableError` before a start for a quantised model that nothing here serves.
+    """
+    from dspatch.conformance import quantised, sources
     from dspatch.conformance import selftest as selftests
     from dspatch.conformance.suite import run as run_suite
     from dspatch.engines import Options
 
+    quantised.need_served(models, engine, version, target, sources.asked_of(python, engine))
     given: dict[str, Any] = {
         "python": python,
         "out": folder / "conformance",
@@ -213,6 +222,10 @@ def models_of(wanted: Wanted, variants: Sequence[str]) -> list[str]:
     """The models that were named, those of the variants where none were; none beside checkpoints."""
     if wanted.checkpoints and not wanted.models:
         return []
+    if wanted.quantised:
+        from dspatch.conformance import quantised
+
+        return quantised.models(wanted.models or variants, wanted.quantised)
     if wanted.adversarial:
         from dspatch.conformance import small
 

@@ -18,6 +18,7 @@ CHECKS: dict[str, Check] = {
     "oracle.sane": golden.sane,
     "weights.coverage": weights.coverage,
     "weights.values": weights.values,
+    "weights.quantised": weights.quantised,
     "golden.fp32": golden.fp32,
     "golden.routes": golden.routes,
     "indexer.choices": indexer.choices,
@@ -40,7 +41,7 @@ CHECKS: dict[str, Check] = {
 
 
 # Checks that a model without this key in its config has nothing to show to.
-NEEDS = {"indexer.choices": "index_topk"}
+NEEDS = {"indexer.choices": "index_topk", "weights.quantised": "stored"}
 
 
 def fitting(config: Mapping[str, Any], names: Sequence[str] = ()) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 Prompts = Mapping[str, Mapping[str, Any]]
 # Runs that ask one thing each, and all runs.
-Probe = Literal["local", "late", "routed", "turned", "sampled", "selfkl"]
+Probe = Literal["local", "late", "routed", "turned", "sampled", "selfkl", "dequantised"]
 Run = Literal["alone", "together", "again", Probe]
 PROBES: tuple[Probe, ...] = get_args(Probe)
 RUNS: tuple[Run, ...] = get_args(Run)

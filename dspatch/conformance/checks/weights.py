@@ -41,6 +41,19 @@ def values(seen: Seen) -> Verdict:
     return Verdict(measured=len(wrong), note=note)
 
 
+def quantised(seen: Seen, limit: float) -> Verdict:
+    """What projections multiply by, and what MLA absorbed of them, is what the stored numbers stand for."""
+    found = seen.probe("dequantised")
+    if not found:
+        unprobed = seen.facts.get("unprobed", {})
+        return unseen(unprobed.get("dequantised", "no quantised projection could be read back"))
+    if found["absent"] and found["worst"] <= limit:
+        return unseen(f"could not be read back: {_some(found['absent'])}")
+    absorbed = f"{found['absorbed']} absorbed" if found["absorbed"] else "none of them absorbed"
+    note = f"worst: {found['where']}; {found['seen']} weights, {absorbed}"
+    return Verdict(measured=found["worst"], note=note)
+
+
 def ignored(name: str, config: Mapping[str, Any]) -> bool:
     """Whether an engine may leave a tensor out: rotary tables, extra prediction layers."""
     layer = LAYER.match(name)

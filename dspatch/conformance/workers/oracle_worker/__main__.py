@@ -66,7 +66,8 @@ def measure(task: Mapping[str, Any], target: Path) -> None:
     from .measure import measure as compute
 
     golden, checkpoint, result = (Path(task[key]) for key in ("golden", "checkpoint", "result"))
-    found = compute(golden, checkpoint, result, task["band"], task["scale"], task["dtype"])
+    stored = Path(task["stored"]) if task["stored"] else None
+    found = compute(golden, checkpoint, result, task["band"], task["scale"], task["dtype"], stored)
     target.write_text(json.dumps(found, indent=1) + "\n")
 
 

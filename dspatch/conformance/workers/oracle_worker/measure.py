@@ -16,13 +16,19 @@ Tensors = Mapping[str, Tensor]
 
 
 def measure(
-    golden: Path, checkpoint: Path, result: Path, band: float, scale: float, dtype: str
+    golden: Path,
+    checkpoint: Path,
+    result: Path,
+    band: float,
+    scale: float,
+    dtype: str,
+    stored: Path | None = None,
 ) -> dict[str, Any]:
     """All that the checks judge, as JSON values; `band` and `scale` are those of `placing.compare`.
 
     `runs` has one entry for `alone`, `together`, `again` and each planted fault, `probes` the numbers of
     each run that asked one thing (see `probing`); `weights` compares the parameters read back with the
-    checkpoint's; `sane` is the oracle against its controls.
+    checkpoint's, of a quantised one with what is `stored`; `sane` is the oracle against its controls.
     """
     from safetensors.torch import load_file
 
@@ -31,7 +37,8 @@ def measure(
     stretch = scale if dtype == "float16" else 1.0
     sane = {key: float(value) for key, value in below(expected, "sane.").items()}
     tensors = load_file(checkpoint)
-    compared = weights(tensors, below(found, "weights/"), dtype)
+    given = load_file(stored) if stored else tensors
+    compared = weights(given, below(found, "weights/"), dtype)
     config = json.loads(checkpoint.with_name("oracle.json").read_text())
     runs, probes = {}, {}
     for name in _runs(found):
@@ -175,7 +182,7 @@ def weights(expected: Tensors, found: Tensors, dtype: str) -> dict[str, Any]:
     return {
         "missing": sorted(expected.keys() - found.keys()),
         "extra": sorted(found.keys() - expected.keys()),
-        "unfilled": sorted(n for n, v in found.items() if bool(v.isnan().any())),
+        "unfilled": sorted(n for n, v in found.items() if bool(_bits(v).isnan().any())),
         "differing": [
             n for n in shared if not _bit_equal(_in(expected[n], found[n], dtype), found[n])
         ],
@@ -188,4 +195,10 @@ def _in(expected: Tensor, found: Tensor, dtype: str) -> Tensor:
 
 
 def _bit_equal(x: Tensor, y: Tensor) -> bool:
-    return x.shape == y.shape and x.dtype == y.dtype and bool((x == y).all())
+    alike = x.shape == y.shape and x.dtype == y.dtype
+    return alike and bool((_bits(x) == _bits(y)).all())
+
+
+def _bits(x: Tensor) -> Tensor:
+    """A tensor that can be compared, as PyTorch cannot compare floats of eight bits."""
+    return x.float() if x.itemsize == 1 else x

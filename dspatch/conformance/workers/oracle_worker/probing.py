@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from . import metrics, twin
+from .quantised import is_projection
 
 Tensors = Mapping[str, Tensor]
 CLOSE = 1e-4  # between two scores that float32 may take for each other
 BINS = 12
+TILE = 64  # rows and columns of a weight that are judged together
 
 
 def measure(
@@ -154,10 +156,50 @@ def selfkl(
     return float((difference.expm1() - difference).mean())
 
 
+def dequantised(
+    found: Tensors, expected: Mapping[str, Tensors], weights: Tensors, config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The `worst` tile of what projections multiply by, and `where`; how many were `seen`, and who was `absent`.
+
+    By how much a number differs from the one that is stood for, by the largest of its tile. Routed experts
+    have no product with an identity; `absorbed` counts those of attention that were put together again.
+    """
+    rows = [
+        (*_tile(value, weights[name.removesuffix(".absorbed")]), name)
+        for name, value in found.items()
+    ]
+    worst, where, name = max(rows)
+    wanted = {n for n in weights if is_projection(n) and ".experts." not in n}
+    return {
+        "worst": worst,
+        "where": f"{name}, {where}",
+        "seen": len(rows),
+        "absorbed": sum(name.endswith(".absorbed") for name in found),
+        "absent": sorted(wanted - found.keys()),
+    }
+
+
+def _tile(found: Tensor, right: Tensor) -> tuple[float, str]:
+    """The largest difference in a tile of 64 by 64, over the largest number in it, and which tile."""
+    if found.shape != right.shape or not bool(found.isfinite().all()):
+        return math.inf, "in shape, or not finite"
+    error, size = (_tiles(each) for each in (found.float() - right, right))
+    ratio = error / size.clamp_min(1e-30)
+    row, column = divmod(int(ratio.argmax()), ratio.shape[1])
+    return float(ratio.max()), f"rows from {row * TILE}, columns from {column * TILE}"
+
+
+def _tiles(value: Tensor) -> Tensor:
+    """The largest magnitude of each tile."""
+    padded = torch.nn.functional.pad(value, (0, -value.shape[1] % TILE, 0, -value.shape[0] % TILE))
+    return padded.abs().unflatten(0, (-1, TILE)).unflatten(-1, (-1, TILE)).amax((1, 3))
+
+
 MEASURES: dict[str, Callable[..., Any]] = {
     "local": local,
     "routed": routed,
     "turned": turned,
     "sampled": sampled,
     "selfkl": selfkl,
+    "dequantised": dequantised,
 }

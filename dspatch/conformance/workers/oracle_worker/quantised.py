@@ -34,19 +34,47 @@ def awq(weight: Tensor) -> tuple[Stored, Tensor]:
     """A weight (out, in) in four bits, inputs first, with float16 scales and whole zero points of groups."""
     grouped = weight.T.unflatten(0, (-1, GROUP))
     least, most = grouped.amin(1).clamp_max(0), grouped.amax(1).clamp_min(0)
-    scale = ((most - least) / 15).half()
+    scale = ((most - least) / 15).bfloat16().half()
     zero = (-least / scale.float()).round().clamp(0, 15)
     number = (grouped / scale.float()[:, None]).round() + zero[:, None]
     number = number.clamp(0, 15)
     meant = ((number - zero[:, None]) * scale.float()[:, None]).flatten(0, 1).T
-    stored = {".qweight": _words(number.flatten(0, 1)), ".qzeros": _words(zero), ".scales": scale}
+    words = {".qweight": number.flatten(0, 1), ".qzeros": zero}
+    stored = {suffix: _words(value, order=ORDER) for suffix, value in words.items()}
+    return {**stored, ".scales": scale}, meant.contiguous()
+
+
+def gptq(weight: Tensor, bits: int = 4) -> tuple[Stored, Tensor]:
+    """A weight (out, in) in so many bits around a fixed zero point, inputs first, scales of groups in float16.
+
+    As GPTQ's first format has it: zero points are stored less one, and `g_idx` names each input's group.
+    """
+    grouped = weight.T.unflatten(0, (-1, GROUP))
+    middle = 1 << bits - 1
+    scale = (grouped.abs().amax(1) / (middle - 0.5)).bfloat16().half()
+    number = (grouped / scale.float()[:, None]).round().clamp(-middle, middle - 1)
+    meant = (number * scale.float()[:, None]).flatten(0, 1).T
+    whole = (number + middle).flatten(0, 1)
+    group = torch.arange(len(whole), dtype=torch.int32) // GROUP
+    stored = {
+        ".qweight": _words(whole.T, bits).T,
+        ".qzeros": _words(torch.full_like(scale, middle - 1), bits),
+        ".scales": scale,
+        ".g_idx": group,
+    }
     return stored, meant.contiguous()
 
 
-def _words(number: Tensor) -> Tensor:
-    """Four-bit numbers (rows, columns) in words of eight columns, (rows, columns / 8) in int32."""
-    eight = number.to(torch.int64).unflatten(-1, (-1, 8))[..., ORDER]
-    word = sum(eight[..., place] << 4 * place for place in range(8))
+def gptq_8(weight: Tensor) -> tuple[Stored, Tensor]:
+    """The same in eight bits."""
+    return gptq(weight, bits=8)
+
+
+def _words(number: Tensor, bits: int = 4, order: tuple[int, ...] = ()) -> Tensor:
+    """Whole numbers (rows, columns) of so many bits in words of 32, (rows, columns · bits / 32) in int32."""
+    count = 32 // bits
+    some = number.to(torch.int64).unflatten(-1, (-1, count))[..., order or range(count)]
+    word = sum(some[..., place] << bits * place for place in range(count))
     assert isinstance(word, Tensor)
     return (word - ((word >> 31) << 32)).to(torch.int32)
 
@@ -58,7 +86,7 @@ def spread(scale: Tensor, shape: torch.Size, block: tuple[int, int]) -> Tensor:
     return scale[: shape[0], : shape[1]]
 
 
-FORMS: dict[str, Form] = {"fp8-blocks": fp8_blocks, "awq": awq}
+FORMS: dict[str, Form] = {"fp8-blocks": fp8_blocks, "awq": awq, "gptq": gptq, "gptq-8": gptq_8}
 SAID: dict[str, dict[str, Any]] = {
     "fp8-blocks": {
         "quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
@@ -66,8 +94,12 @@ SAID: dict[str, dict[str, Any]] = {
     },
     "awq": {
         "quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm", "zero_point": True,
-        "modules_to_not_convert": ["gate"],
+        "modules_to_not_convert": None,
     },
+    **{name: {
+        "quant_method": "gptq", "bits": bits, "group_size": GROUP, "sym": True, "desc_act": False,
+        "lm_head": False, "checkpoint_format": "gptq",
+    } for name, bits in (("gptq", 4), ("gptq-8", 8))},
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from . import rerouting
+from .dequantised import absorbed_of, projections
 from .engine import attentions_of, caches_of
 from .observe import indexer_of, positions_of, routing
 from .plant import (
@@ -243,6 +244,43 @@ def _stretched(table: Any) -> Any:
     return table[torch.arange(len(table), device=table.device) * 7 // 8]
 
 
+def stored_changed(names: tuple[str, ...], change: Callable[[Any], Any]) -> Plant:
+    """What the first quantised projection that has one of these tensors multiplies by, changed."""
+
+    def plant(model: Any, config: Config) -> AbstractContextManager[None]:
+        for _, module in projections(model):
+            for name in names:
+                if (tensor := getattr(module, name, None)) is not None:
+                    return overwritten(tensor, change(tensor))
+        raise LookupError(f"no quantised projection of this engine has {' or '.join(names)}")
+
+    return plant
+
+
+def _blocks_transposed(scale: Any) -> Any:
+    return scale.T.reshape(scale.shape).clone()
+
+
+def _last_block_dropped(scale: Any) -> Any:
+    kept = scale.clone()
+    kept[-1] = 0
+    return kept
+
+
+def _nibbles_exchanged(word: Any) -> Any:
+    """Each two numbers of four bits that are neighbours in a word, taken for each other."""
+    low = word & 0x0F0F0F0F
+    return low << 4 | (word >> 4) & 0x0F0F0F0F
+
+
+def absorbed_unscaled(model: Any, config: Config) -> AbstractContextManager[None]:
+    """The first layer's absorbed values without the scale of their block."""
+    _, module = next(iter(absorbed_of(model)))
+    return overwritten(module.W_UV, module.W_UV * 448 / module.W_UV.abs().max())
+
+
+SCALES = ("weight_scale_inv", "weight_scale")
+
 HOOKS: dict[str, Plant] = {
     "unloaded-norm": unloaded_norm,
     "missing-shared-expert": missing_shared_expert,
@@ -271,6 +309,13 @@ HOOKS: dict[str, Plant] = {
     "temperature-ignored": lambda model, config: unheeded(temperature=1.0),
     "top-p-ignored": lambda model, config: unheeded(top_p=1.0),
     "seed-ignored": lambda model, config: unheeded(seed=None),
+    "block-scales-transposed": stored_changed(SCALES, _blocks_transposed),
+    "block-scales-inverted": stored_changed(SCALES, lambda scale: 1 / scale),
+    "last-block-dropped": stored_changed(SCALES, _last_block_dropped),
+    "zero-points-one-off": stored_changed(("qzeros",), lambda word: word + 0x11111111),
+    "packed-in-plain-order": stored_changed(("qweight",), _nibbles_exchanged),
+    "group-scales-one-on": stored_changed(("scales",), lambda scale: scale.roll(1, 0)),
+    "absorbed-unscaled": absorbed_unscaled,
     **{wrong: rerouted(wrong) for wrong in rerouting.WRONG},
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from . import older, runs, synthetic
+from . import dequantised, older, runs, synthetic
 from .observe import positions_of, recording
 from .plant import UNHEEDED, each
 
@@ -219,4 +219,5 @@ PROBES: dict[str, Probe] = {
     "turned": turned,
     "sampled": sampled,
     "selfkl": selfkl,
+    "dequantised": dequantised.weights,
 }

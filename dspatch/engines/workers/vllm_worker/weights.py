@@ -87,12 +87,26 @@ def _poison(model: Any) -> dict[str, Any]:
     return initial
 
 
+def _gaps(parameter: Any) -> Any:
+    """Where a parameter is NaN; PyTorch asks no float of eight bits."""
+    return (parameter.float() if parameter.itemsize == 1 else parameter).isnan()
+
+
+def _refill(parameter: Any, gaps: Any, initial: Any) -> None:
+    import torch
+
+    own, first = parameter.data, initial
+    if own.itemsize == 1:
+        own, first = own.view(torch.uint8), first.view(torch.uint8)
+    own[gaps] = first[gaps]
+
+
 def _heal(model: Any, initial: Mapping[str, Any]) -> list[str]:
     unfilled = []
     for name, parameter in model.named_parameters():
-        if name in initial and (gaps := parameter.isnan()).any():
+        if name in initial and (gaps := _gaps(parameter)).any():
             unfilled.append(name)
-            parameter.data[gaps] = initial[name][gaps]
+            _refill(parameter, gaps, initial[name])
     return unfilled
 
 
@@ -111,21 +125,33 @@ def unfused(parameters: Mapping[str, Any], config: Mapping[str, Any]) -> dict[st
     return out
 
 
+# What a projection stores, and the side along which fused ones lie beside each other; the inputs' order is
+# one for all of them.
+SIDES = {"weight": 0, "weight_scale_inv": 0, "qweight": 1, "qzeros": 1, "scales": 1, "g_idx": None}
+KIND = "|".join(SIDES)
+BLOCK = 128  # rows that share a scale in FP8
+
+
 def _parts(name: str, value: Any, config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    if name.endswith(".fused_qkv_a_proj.weight"):
-        stem, rank = name.removesuffix("fused_qkv_a_proj.weight"), config["q_lora_rank"]
-        yield f"{stem}q_a_proj.weight", value[:rank]
-        yield f"{stem}kv_a_proj_with_mqa.weight", value[rank:]
-    elif name.endswith(".indexer.wk_weights_proj.weight"):
-        stem, rows = name.removesuffix("wk_weights_proj.weight"), config["index_head_dim"]
-        yield f"{stem}wk.weight", value[:rows]
-        yield f"{stem}weights_proj.weight", value[rows:]
-    elif name.endswith(".gate_up_proj.weight"):
-        stem, half = name.removesuffix("gate_up_proj.weight"), value.shape[0] // 2
-        yield f"{stem}gate_proj.weight", value[:half]
-        yield f"{stem}up_proj.weight", value[half:]
-    elif found := re.fullmatch(r"(.*\.mlp\.experts)\.(?:.*\.)?w(13|2)_weight", name):
-        yield from _experts(found[1], found[2], value)
+    stem, _, kind = name.rpartition(".")
+    owner = stem.rpartition(".")[2]
+    if owner == "fused_qkv_a_proj" and kind in SIDES:
+        stem = stem.removesuffix(owner)
+        parts = _split(value, kind, config["q_lora_rank"], _latents(config))
+        yield from zip(
+            (f"{stem}q_a_proj.{kind}", f"{stem}kv_a_proj_with_mqa.{kind}"), parts, strict=True
+        )
+    elif owner == "wk_weights_proj" and kind in SIDES:
+        stem, rows = stem.removesuffix(owner), config["index_head_dim"]
+        yield f"{stem}wk.{kind}", value[:rows]
+        yield f"{stem}weights_proj.{kind}", value[rows:]
+    elif owner == "gate_up_proj" and kind in SIDES:
+        stem = stem.removesuffix(owner)
+        yield from zip(
+            (f"{stem}gate_proj.{kind}", f"{stem}up_proj.{kind}"), _split(value, kind), strict=True
+        )
+    elif found := re.fullmatch(rf"(.*\.mlp\.experts)\.(?:.*\.)?w(13|2)_({KIND})", name):
+        yield from _experts(found[1], found[2], found[3], value)
     elif name in ("model.embed_tokens.weight", "lm_head.weight"):
         # vLLM pads the vocabulary; the padding carries no weight of the checkpoint.
         yield name, value[: config["vocab_size"]]
@@ -133,11 +159,28 @@ def _parts(name: str, value: Any, config: Mapping[str, Any]) -> Iterator[tuple[s
         yield name, value
 
 
-def _experts(stem: str, which: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _latents(config: Mapping[str, Any]) -> int:
+    rows: int = config["kv_lora_rank"] + config["qk_rope_head_dim"]
+    return rows
+
+
+def _split(value: Any, kind: str, first: int = 1, second: int = 1) -> tuple[Any, Any]:
+    """A fused tensor as its two parts, which have outputs in this proportion."""
+    side = SIDES[kind]
+    if side is None:
+        return value, value
+    length, whole = value.shape[side], first + second
+    # Of blocks each part has whole ones, and of words of several numbers, too.
+    own = (
+        -(-first // BLOCK) if kind == "weight_scale_inv" and whole > 2 else length * first // whole
+    )
+    return (value[:own], value[own:]) if side == 0 else (value[:, :own], value[:, own:])
+
+
+def _experts(stem: str, which: str, kind: str, value: Any) -> Iterator[tuple[str, Any]]:
     for number, expert in enumerate(value):
         if which == "2":
-            yield f"{stem}.{number}.down_proj.weight", expert
+            yield f"{stem}.{number}.down_proj.{kind}", expert
         else:
-            half = expert.shape[0] // 2
-            yield f"{stem}.{number}.gate_proj.weight", expert[:half]
-            yield f"{stem}.{number}.up_proj.weight", expert[half:]
+            names = (f"{stem}.{number}.{part}_proj.{kind}" for part in ("gate", "up"))
+            yield from zip(names, _split(expert, kind), strict=True)

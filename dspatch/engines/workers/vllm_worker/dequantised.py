@@ -1,0 +1,64 @@
+"""What weights a quantised projection multiplies by: its own product with an identity, and what MLA absorbed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .weights import unfused
+
+ROWS = 64  # of the identity at a time
+LAYER = re.compile(r"(model\.layers\.\d+\.self_attn)\.")
+
+
+def weights(llm: Any, model: Any, request: Mapping[str, Any]) -> dict[str, Any]:
+    """`dequantised|NAME` (out, in) of every quantised projection, in the engine's dtype, under its published name.
+
+    `dequantised|NAME.absorbed` is the same of `kv_b_proj`, put together of what decoding multiplies by.
+    `LookupError` where nothing is quantised.
+    """
+    found = {f"{name}.weight": _product(one) for name, one in projections(model)}
+    if not found:
+        raise LookupError("no projection of this engine is quantised")
+    own = unfused(found, request["config"])
+    return {f"dequantised|{name}": value for name, value in {**own, **_absorbed(model)}.items()}
+
+
+def projections(model: Any) -> Iterator[tuple[str, Any]]:
+    """The projections that multiply by quantised weights, by their names in the engine."""
+    for name, module in model.named_modules():
+        method = getattr(module, "quant_method", None)
+        quantised = method is not None and not type(method).__name__.startswith("Unquantized")
+        if quantised and hasattr(module, "output_size_per_partition"):
+            yield name, module
+
+
+def _product(module: Any) -> Any:
+    """What the module's own kernel makes of an identity: its weight (out, in)."""
+    import torch
+
+    inputs = module.input_size_per_partition if hasattr(module, "input_size_per_partition") else 0
+    identity = torch.eye(inputs or module.input_size, dtype=torch.get_default_dtype())
+    identity = identity.to(module.params_dtype)
+    with torch.no_grad():
+        parts = [module.quant_method.apply(module, rows, None) for rows in identity.split(ROWS)]
+    return torch.cat(parts).T.contiguous()
+
+
+def absorbed_of(model: Any) -> list[tuple[str, Any]]:
+    """The attention modules that hold absorbed weights, by the name of their `self_attn`."""
+    owners = [(LAYER.match(f"{name}."), module) for name, module in model.named_modules()]
+    return [(name[1], module) for name, module in owners if name and hasattr(module, "W_UK_T")]
+
+
+def _absorbed(model: Any) -> dict[str, Any]:
+    """(heads, nope, latent) and (heads, latent, value), as one `kv_b_proj`."""
+    import torch
+
+    out = {}
+    for name, module in absorbed_of(model):
+        keys, values = module.W_UK_T, module.W_UV.transpose(1, 2)
+        whole = torch.cat((keys, values), 1).flatten(0, 1)
+        out[f"{name}.kv_b_proj.weight.absorbed"] = whole.detach().clone()
+    return out
