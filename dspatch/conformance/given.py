@@ -32,21 +32,33 @@ NEEDED = (
 )
 SIZES = tuple(key for key in NEEDED if key != "rms_norm_eps")
 YARN = ("factor", "mscale", "mscale_all_dim", "original_max_position_embeddings")
+AGAINST = (
+    "what quantisation loses is measured by --quantised-against UNQUANTISED --checkpoint QUANTISED"
+)
 COPIES = 4  # of the weights in float32, over transformers, its control, the twin and the engine
 
 
-def case(folder: Path) -> Case:
-    """The checkpoint in a folder: config.json and safetensors, unquantised, small enough for here.
+def case(folder: Path, *, quantised: bool = False) -> Case:
+    """The checkpoint in a folder: config.json and safetensors, small enough for here.
 
+    Where it may be `quantised`, `stored` says how it is.
     Raises `CheckpointError` that says what is missing, or what it is that cannot be proven.
     """
     config = _config(folder)
+    stored = _stored(folder, config, quantised)
     own = _facts(folder, config)
     weights = tensors(folder)
     _fits(folder, weights)
     digest = [files.sha256(path) for path in (folder / "config.json", *weights)]
     name = folder.resolve().name
-    return Case(name=name, variant=name, config=own, source=folder.resolve(), sources=tuple(digest))
+    return Case(
+        name=name,
+        variant=name,
+        config=own,
+        stored=stored,
+        source=folder.resolve(),
+        sources=tuple(digest),
+    )
 
 
 def tensors(folder: Path) -> list[Path]:
@@ -77,8 +89,6 @@ def _facts(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     architecture = stated.get("architecture")
     if architecture not in kinds:
         raise _unproven(folder, f"its architecture is {architecture}", ", ".join(kinds))
-    if config.get("quantization_config"):
-        raise _unproven(folder, "it is quantised", "unquantised weights")
     kind = kinds[architecture]
     own = {**DEFAULTS, **ROUTERS[kind], **dict(rules()["constants"]), **plain(stated)}
     if missing := [key for key in NEEDED if own.get(key) is None]:
@@ -105,6 +115,24 @@ def _facts(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
         "rope_theta": rope.get("theta", 10000.0),
         "rope_scaling": _scaling(folder, rope),
     }
+
+
+def _stored(folder: Path, config: Mapping[str, Any], quantised: bool) -> str:
+    """How its weights are quantised, by the names of small.toml; empty where they are not."""
+    said = config.get("quantization_config")
+    if not said:
+        return ""
+    if not quantised:
+        raise _unproven(folder, "it is quantised", f"unquantised weights; {AGAINST}")
+    method, bits = said.get("quant_method"), said.get("bits", said.get("w_bit"))
+    if method == "fp8" and said.get("weight_block_size"):
+        return "fp8-blocks"
+    if method == "awq" and bits == 4 and said.get("zero_point", True):
+        return "awq"
+    if method == "gptq" and bits in (4, 8):
+        return "gptq" if bits == 4 else "gptq-8"
+    known = "FP8 in blocks, AWQ of four bits, GPTQ of four or eight"
+    raise _unproven(folder, f"it is quantised as {method}, {bits} bits", known)
 
 
 def _scaling(folder: Path, rope: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -46,6 +46,7 @@ class Trial:
     `hook_faults` names, under that fault. `golden` is a safetensors file whose `PROMPT.ids` and
     `PROMPT.rows` say at which positions of which texts the operations inside are to be recorded.
     `probes` name further runs, that ask one thing each; one that an engine does not know is not made.
+    With `only_alone` each prompt is run by itself, and nothing else.
     `late` is the `prompt` and the number of `steps` of one that goes on for long.
     """
 
@@ -60,6 +61,7 @@ class Trial:
     load_faults: Sequence[Mapping[str, Any]] = ()
     probes: Sequence[str] = ()
     late: Mapping[str, Any] = field(default_factory=dict)
+    only_alone: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

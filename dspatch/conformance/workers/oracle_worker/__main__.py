@@ -1,7 +1,8 @@
 """Usage: python -m oracle_worker REQUEST.json, with this package's parent folder on PYTHONPATH.
 
 The request is a list under `tasks`, each with a `kind`: `make` a checkpoint, `remake` one by its recipe, make
-one to `serve`, compute the `golden` results, `measure` an engine's results, or weights that it `converted`.
+one to `serve`, `adopt` or `inspect` one of the user's own, compute the `golden` results, `measure` an engine's results,
+weights that it `converted`, or the `loss` of quantisation.
 A task's output appears whole or not at all.
 """
 
@@ -80,6 +81,14 @@ def converted(task: Mapping[str, Any], target: Path) -> None:
     target.write_text(json.dumps(found, indent=1) + "\n")
 
 
+def loss(task: Mapping[str, Any], target: Path) -> None:
+    """Write what the run `after` loses against the run `before`, as JSON."""
+    from .loss import measure as compute
+
+    found = compute(Path(task["before"]), Path(task["after"]))
+    target.write_text(json.dumps(found, indent=1) + "\n")
+
+
 KINDS = {
     "make": make,
     "remake": remake,
@@ -89,6 +98,7 @@ KINDS = {
     "inspect": inspect,
     "adopt": adopt,
     "converted": converted,
+    "loss": loss,
 }
 
 

@@ -82,6 +82,8 @@ def _whole(trial: Trial, kept: Kept) -> None:
         kept.part("weights", weights.unfused(loading.parameters, trial["config"]))
         with engine.clock(times, "alone"):
             kept.part("alone", runs.alone(llm, model, trial))
+        if trial["only_alone"]:
+            return
         with engine.clock(times, "together"):
             kept.part("together", runs.together(llm, model, trial))
         with engine.clock(times, "again"):

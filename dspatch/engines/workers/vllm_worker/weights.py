@@ -54,8 +54,7 @@ def observed(spoil: Callable[[Stream], Stream] | None = None) -> Iterator[Loadin
             original(loader, model, model_config)
         finally:
             del model.load_weights
-        seen.parameters = {name: p.detach().clone() for name, p in model.named_parameters()}
-        seen.unfilled = _heal(model, initial)
+        _keep(model, initial, seen)
 
     DefaultModelLoader.load_weights = load_weights
     try:
@@ -71,11 +70,24 @@ def _watch_load(model: Any, seen: Loading, spoil: Callable[[Stream], Stream] | N
     def load_weights(stream: Stream) -> None:
         del model.load_weights
         inner(_recorded(spoil(stream) if spoil else stream, seen.offered))
-        seen.parameters = {name: p.detach().clone() for name, p in model.named_parameters()}
-        seen.unfilled = _heal(model, initial)
+        _keep(model, initial, seen)
         seen.loaded = sorted(set(seen.parameters) - set(seen.unfilled))
 
     model.load_weights = load_weights
+
+
+def _keep(model: Any, initial: Mapping[str, Any], seen: Loading) -> None:
+    """Copy what was loaded, and put back what was not; a bias that nothing fills and that is 0 is none."""
+    idle = {name for name, p in model.named_parameters() if _idle(name, p, initial)}
+    whole = {name: p.detach().clone() for name, p in model.named_parameters()}
+    seen.parameters = {name: value for name, value in whole.items() if name not in idle}
+    seen.unfilled = [name for name in _heal(model, initial) if name not in idle]
+
+
+def _idle(name: str, parameter: Any, initial: Mapping[str, Any]) -> bool:
+    # What quantised experts make for models that have biases.
+    first = initial.get(name) if name.endswith(("w13_bias", "w2_bias")) else None
+    return first is not None and not first.any() and bool(parameter.isnan().all())
 
 
 def _poison(model: Any) -> dict[str, Any]:
