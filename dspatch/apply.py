@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dspatch import batch, diffs, paths, render, treefiles
+from dspatch import batch, diffs, leftout, paths, render, treefiles
 from dspatch.bases import Bases
 from dspatch.batch import Result
 from dspatch.carry.uses import usesfile
@@ -107,7 +107,7 @@ def _apply(
         results = list(batch.changes_of(chosen, files, place))
         failed = [result for result in results if result.error is not None]
         if failed:
-            raise _conflict(checkout, failed, results)
+            raise _conflict(checkout, series, failed, results)
         done = [result for result in results if _how(result) != "upstream"]
         if guarded:
             _guard(checkout, series, done, files)
@@ -254,19 +254,23 @@ def _recall(memory: Path, series: Series, checkout: Checkout) -> PatchedTree | N
 
 
 def _conflict(
-    checkout: Checkout, failed: Sequence[Result], results: Sequence[Result]
+    checkout: Checkout, series: Series, failed: Sequence[Result], results: Sequence[Result]
 ) -> DspatchError:
     errors = [(result.patch, result.error) for result in failed if result.error is not None]
     if all(error.exit_code == TemplateError.exit_code for _, error in errors):
         return errors[0][1]
     names = ", ".join(patch.name for patch, _ in errors)
-    details = "\n        ".join(_detail(patch, error) for patch, error in errors)
+    missed = [each for patch, _ in errors for each in leftout.missed(series, patch)]
+    lines = [*(_detail(patch, error) for patch, error in errors), *map(str, missed)]
+    details = "\n        ".join(lines)
     rest = len(results) - len(failed)
     others = f"\n        the other {rest} would apply without them" if rest else ""
     return PatchConflictError(
         f"{checkout.title}: {names} cannot be applied, so nothing was.",
         why=details + others,
-        next=_explained_by(checkout, errors[0][0]) + _other_source(checkout, errors),
+        next=leftout.way_out(series, missed[0])
+        if missed
+        else _explained_by(checkout, errors[0][0]) + _other_source(checkout, errors),
     )
 
 

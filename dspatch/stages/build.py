@@ -233,7 +233,9 @@ def _build(
             patches=(*_revision(content, repo, release), *_records(job, content, repo)),
             ancestors=_ancestors(pin, content),
             version_file=_version_file(engine, base_path),
-            extensions=extending.objects(made.own, patched, read, base_path.name, console),
+            extensions=extending.objects(
+                made.own, patched, read, base_path.name, console, base.glibc
+            ),
             extension_sources=made.own.sources(changed),
             executable=_new_modes(pristine, patched, changed),
             requirements=made.requirements,

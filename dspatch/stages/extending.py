@@ -74,9 +74,11 @@ def objects(
     read: Callable[[str], bytes],
     base: str,
     console: Console,
+    glibc: str | None = None,
 ) -> dict[str, Path]:
     """The compiled objects by their paths in the wheel; those of the same sources are kept.
 
+    base: the file name of the wheel that they go into. glibc: what its own members need.
     Raises what `dspatch.wheel.extension.compiled` raises.
     """
     if wanted.compiler is None:
@@ -84,7 +86,7 @@ def objects(
     made = {}
     for each in wanted.declared:
         sources = {path: read(entry.blob) for path, entry in tree.items() if each.owns(path)}
-        made[each.path] = _object(each, sources, wanted.compiler, base, console)
+        made[each.path] = _object(each, sources, wanted.compiler, base, console, glibc)
     return made
 
 
@@ -94,12 +96,13 @@ def _object(
     compiler: Compiler,
     base: str,
     console: Console,
+    glibc: str | None,
 ) -> Path:
     kept = paths.cache() / "extensions" / f"{_key(extension, sources, compiler, base)}.so"
     if kept.is_file():
         return kept
     with console.working(f"compiling {extension.path} with {compiler.name}"):
-        return own.compiled(extension, sources, compiler, base, kept)
+        return own.compiled(extension, sources, compiler, base, kept, glibc)
 
 
 def _key(extension: Extension, sources: Mapping[str, bytes], compiler: Compiler, base: str) -> str:

@@ -72,6 +72,8 @@ def _said(one: Carried) -> str:
     words = [one.why] if one.why else []
     if one.agree is not None:
         words.append("agree" if one.agree else "differ")
+    if one.agree and one.only_here:
+        words.append(f"only here: {', '.join(one.only_here)}")
     if one.record:
         words.append("apply needs it recorded as a form")
     return "; ".join(words)
@@ -153,6 +155,7 @@ def _row(one: Carried) -> dict[str, Any]:
         "semantic": one.semantic.word,
         "agree": one.agree,
         "difference": one.difference,
+        "only_here": list(one.only_here),
         "needs_form": one.record,
         "conflicts": list(one.textual.unresolved),
         "reasons": [{**asdict(reason), "text": str(reason)} for reason in one.reasons],

@@ -57,13 +57,19 @@ def compiler_for(extensions: Iterable[Extension]) -> Compiler:
 
 
 def compiled(
-    extension: Extension, sources: Mapping[str, bytes], compiler: Compiler, base: str, dest: Path
+    extension: Extension,
+    sources: Mapping[str, bytes],
+    compiler: Compiler,
+    base: str,
+    dest: Path,
+    glibc: str | None = None,
 ) -> Path:
     """The shared object of an extension at `dest`, whole or not at all.
 
     `sources` are its files by their paths in the tree, `base` the file name of the wheel that it
-    goes into. Raises `SourceBuildError` when it does not compile, or when it would need more of a
-    machine than the base wheel's tag promises; `MissingToolsError` when the wheel is for another machine.
+    goes into, `glibc` what that one's own members need. Raises `SourceBuildError` when it does not
+    compile, or when it would need more of a machine than the base wheel's tag promises and its members
+    need; `MissingToolsError` when the wheel is for another machine.
     """
     _refuse_foreign(base, compiler)
     with tempfile.TemporaryDirectory(prefix="dspatch-extension-") as name:
@@ -72,7 +78,7 @@ def compiled(
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(data)
         made = _linked(extension, compiler, folder)
-        _refuse_needy(extension, made, base)
+        _refuse_needy(extension, made, base, glibc)
         write_atomically(dest, made.read_bytes())
     return dest
 
@@ -113,10 +119,12 @@ def _refuse_foreign(base: str, compiler: Compiler) -> None:
         )
 
 
-def _refuse_needy(extension: Extension, made: Path, base: str) -> None:
+def _refuse_needy(extension: Extension, made: Path, base: str, glibc: str | None) -> None:
     needs = object_needs(made, extension.path)
     odd = [name for name in needs.libraries if not name.startswith(_GLIBC)]
     promised = list(_glibc(base))
+    # Some tags promise less than their wheels can do with; no machine that runs those is shut out.
+    promised += [tuple(map(int, glibc.split(".")))] if promised and glibc else []
     too_new = needs.glibc and promised and needs.glibc > max(promised)
     if not odd and not too_new:
         return

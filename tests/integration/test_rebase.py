@@ -287,6 +287,12 @@ def test_text_and_edits_are_compared(bench: Bench) -> None:
     assert row["agree"] is False
     assert "-more = False\n+more = True\n" in row["difference"]
     assert "by its text and by its edits it is not the same" in bench.run(*REBASE, "free")
+    own = '[[edit]]\nfile = "vllm/free.py"\nverb = "insert-after"\nfind = "zero = 0"\ntext = "mine = 1"\n'
+    (folder / "patch.toml").write_text(f'{toml}{edit}text = "more = 1"\n\n{own}when = ["zero"]\n')
+    row = rows(bench.json(*REBASE, "free"))["free"]
+    assert (row["agree"], row["difference"]) == (True, "")
+    assert row["only_here"] == ["vllm/free.py: module"]
+    assert "agree; only here: vllm/free.py: module" in bench.run(*REBASE, "free")
 
 
 def test_a_base_from_an_sdist_a_target_that_is_a_wheel_and_one_from_git(bench: Bench) -> None:

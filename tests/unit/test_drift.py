@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from dspatch.carry.uses import drift, uses
@@ -278,6 +280,33 @@ def test_a_class_that_moved_behind_its_re_export_is_still_where_we_import_it() -
     moved = {**AFTER.files, "mini/backends/interface.py": AFTER.files[ABSTRACT], ABSTRACT: ""}
     init = moved["mini/backends/__init__.py"].replace("backends.abstract", "backends.interface")
     assert checked(Tree({**moved, "mini/backends/__init__.py": init})) == {}
+
+
+def test_a_variable_that_our_code_does_not_name_on_this_tree_is_no_drift() -> None:
+    path, old, new, symbol, _ = PLANTED["parameter of the edited function renamed"]
+    renamed = AFTER.changed(path, old, new)
+    assert symbol in checked(renamed)
+    body = renamed.files[path]
+    assert re.search(r"\bconfig\b", body)
+    other = Tree({**renamed.files, path: re.sub(r"\bconfig\b", "model_config", body)})
+    assert symbol not in checked(other)
+
+
+def test_a_symbol_that_our_code_imports_from_elsewhere_on_this_tree_is_held_there() -> None:
+    ours, whole = "mini/backends/ours.py", "Attention, Builder, Metadata, decode, kernel"
+    new = "mini/backends/interface.py"
+    moved = {**AFTER.files, new: AFTER.files[ABSTRACT], "mini/backends/__init__.py": ""}
+    assert whole in moved[ours]
+    moved[ours] = moved[ours].replace(
+        f"from mini.backends import {whole}",
+        "from mini.backends.interface import Attention, Builder, Metadata\n"
+        "from mini.backends.kernels import decode, kernel",
+    )
+    assert checked(Tree(moved)) == {}
+    fewer = moved[new].replace("fast: bool = False", "quick: bool, fast: bool = False")
+    assert fewer != moved[new]
+    found = checked(Tree({**moved, new: fewer}))
+    assert list(found) == ["mini.backends.Builder.build"]
 
 
 def test_what_hangs_on_a_symbol_that_is_gone_is_told_once() -> None:

@@ -92,6 +92,17 @@ def test_more_than_the_base_wheel_promises_is_refused(
     assert needs in caught.value.what
 
 
+def test_what_the_base_wheel_needs_anyway_may_be_needed(tmp_path: Path) -> None:
+    own = replace(OWN, libraries=("m",))
+    compiler = compiler_for([own])
+    base = f"mini_cpu-1.0-cp38-abi3-manylinux_2_5_{compiler.machine}.whl"
+    body = b"#include <math.h>\nint other() { volatile double x = 4; return pow(x, x); }\n"
+    sources = {**SOURCES, "mini/own/other.cpp": body}
+    assert compiled(own, sources, compiler, base, tmp_path / "answer.so", "2.32").is_file()
+    with pytest.raises(SourceBuildError, match=r"needs GLIBC 2\.\d+, which its wheel"):
+        compiled(own, sources, compiler, base, tmp_path / "other.so", "2.6")
+
+
 def test_a_wheel_for_another_machine_is_refused(tmp_path: Path) -> None:
     base = "mini_cpu-1.0-cp38-abi3-manylinux_2_17_s390x.whl"
     with pytest.raises(MissingToolsError, match="cannot be compiled on"):

@@ -105,7 +105,7 @@ def drifts(
     found: dict[str, tuple[Drift, ...]] = {}
     for one in here:
         with one.tree.checkout.repo.reading():
-            uses = guard.nearest(recorded, one.facts(known)).uses
+            uses = guard.nearest(patch, recorded, one.facts(known)).uses
             found[one.rev] = drift.check(uses, Names(one.files.read))
     for rev, drifts in found.items():
         for each in drifts:

@@ -66,8 +66,9 @@ class Carried:
     """What becomes of one patch.
 
     `textual` is its diff made on the old revision, merged; `semantic` its edits run again;
-    `difference` what the second gives beside the first, where both work. `record` says that apply
-    comes to this outcome only from a form.
+    `difference` what the second gives beside the first, where both work; `only_here` are the files and
+    edits that the patch has by its traits only on the new revision. `record` says that apply comes to
+    this outcome only from a form.
     """
 
     patch: Patch
@@ -76,6 +77,7 @@ class Carried:
     textual: Tried = field(default_factory=Tried)
     semantic: Tried = field(default_factory=Tried)
     difference: str = ""
+    only_here: tuple[str, ...] = ()
     outcome: Outcome | None = None
     record: bool = False
     error: DspatchError | None = None

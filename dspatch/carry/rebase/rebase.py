@@ -7,7 +7,7 @@ from dataclasses import replace
 from difflib import unified_diff
 from functools import cache
 
-from dspatch import diffs, onto, threeway
+from dspatch import diffs, onto, threeway, treefiles
 from dspatch.apply import PatchedTree
 from dspatch.batch import Result
 from dspatch.carry.rebase.carried import Carried, Side, Tried
@@ -19,9 +19,10 @@ from dspatch.carry.upstreamed.upstreamed import Verdict
 from dspatch.checkout import Checkout
 from dspatch.errors import DspatchError
 from dspatch.onto import Place
-from dspatch.patchfile import Patch
+from dspatch.patchfile import Patch, holds
 from dspatch.series import Planned
 from dspatch.threeway import Labels, MergeConflictError, Outcome
+from dspatch.traits import Traits
 from dspatch.treefiles import Files
 
 
@@ -34,10 +35,12 @@ def carry(
     of `span` made in upstream leaves the series.
     """
     files, done, failed = new.files, [], set()
+    before = treefiles.of_tree(old.checkout.repo, old.checkout.tree)
+    was = Traits(new.place.context.traits.definitions, before.read)
     waiting: dict[str, Dependent] = {}
     steps = Steps(old)
     for item in new.plan:
-        one = _carried(item, old, new, files, skipped, waiting, span)
+        one = _carried(item, old, was, new, files, skipped, waiting, span)
         if one.status in ("conflict", "skipped"):
             failed.add(one.patch.name)
             found = steps.dependents(one.patch.name)
@@ -59,6 +62,7 @@ def results(carried: Sequence[Carried]) -> list[Result]:
 def _carried(
     item: Planned,
     old: PatchedTree,
+    was: Traits,
     new: Side,
     files: Files,
     skipped: Collection[str],
@@ -90,7 +94,7 @@ def _carried(
             outcome=Outcome(how="upstream", changes={}),
             record=applied.word != "upstream",
         )
-    return _chosen(patch, textual, semantic, applied, files)
+    return _chosen(patch, textual, semantic, applied, files, new, was)
 
 
 def _made_upstream(diff: str | None, span: Span | None) -> Commit | None:
@@ -172,7 +176,15 @@ def _nearest(patch: Patch, new: Side) -> str:
     return onto.by_nearness(patch.forms, new.place.rev)[0].diff
 
 
-def _chosen(patch: Patch, textual: Tried, semantic: Tried, applied: Tried, files: Files) -> Carried:
+def _chosen(
+    patch: Patch,
+    textual: Tried,
+    semantic: Tried,
+    applied: Tried,
+    files: Files,
+    new: Side,
+    was: Traits,
+) -> Carried:
     outcome = applied.outcome or textual.outcome
     if outcome is None:
         error = textual.error or applied.error
@@ -187,7 +199,8 @@ def _chosen(patch: Patch, textual: Tried, semantic: Tried, applied: Tried, files
         why=outcome.note,
         textual=textual,
         semantic=semantic,
-        difference=_difference(textual, semantic, files),
+        difference=_difference(patch, textual, semantic, files, new, was),
+        only_here=_only_here(patch, new, was),
         outcome=outcome,
         record=applied.outcome is None,
         before=files,
@@ -197,10 +210,38 @@ def _chosen(patch: Patch, textual: Tried, semantic: Tried, applied: Tried, files
 # -- both ways compared ---------------------------------------------------------------------------
 
 
-def _difference(textual: Tried, semantic: Tried, files: Files) -> str:
-    """What the edits give beside the merged text, file by file."""
+def _only_here(patch: Patch, new: Side, was: Traits) -> tuple[str, ...]:
+    """The files and edits that the patch has on the new revision, and by its traits not on the old."""
+    here = new.place.context.traits
+    parts: list[tuple[str, tuple[str, ...]]] = [
+        *((file.path, file.when) for file in patch.files),
+        *((f"{edit.file}: {edit.symbol or 'module'}", edit.when) for edit in patch.edits),
+    ]
+    return tuple(name for name, when in parts if holds(when, here) is None and holds(when, was))
+
+
+def _as_it_was(patch: Patch, was: Traits) -> Patch:
+    """The patch with the files and edits alone that it had on the old revision."""
+    return replace(
+        patch,
+        files=tuple(file for file in patch.files if holds(file.when, was) is None),
+        edits=tuple(edit for edit in patch.edits if holds(edit.when, was) is None),
+    )
+
+
+def _difference(
+    patch: Patch, textual: Tried, semantic: Tried, files: Files, new: Side, was: Traits
+) -> str:
+    """What the edits give beside the merged text, file by file.
+
+    An edit that only the new revision has is no difference: no text of the old one could have it.
+    """
     if textual.outcome is None or semantic.outcome is None:
         return ""
+    if _only_here(patch, new, was):
+        shared = _semantic(_as_it_was(patch, was), files, new.place)
+        semantic = shared if shared.outcome is not None else semantic
+    assert semantic.outcome is not None
     text, edited = (
         files.with_changes(way.outcome.changes) for way in (textual, semantic) if way.outcome
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from dspatch.carry.uses import signatures
 from dspatch.carry.uses.binding import call_changes, differences, override_changes, parse_call
 from dspatch.carry.uses.names import Names
 from dspatch.carry.uses.usesfile import Use
-from dspatch.carry.uses.values import Class, Value
+from dspatch.carry.uses.values import Class, Function, Value
 
 # What is read in the same way, whatever holds it.
 _DATA = frozenset(
@@ -58,9 +59,9 @@ def check(uses: Iterable[Use], names: Names) -> tuple[Drift, ...]:
 
 
 def _drift(use: Use, names: Names) -> Iterator[Drift]:
-    value = names.walk(use.symbol)
+    value = names.walk(use.symbol) or _elsewhere(use, names)
     if value is None:
-        if _can_be_followed(use.symbol, names):
+        if _can_be_followed(use.symbol, names) and not _unnamed(use.symbol, names):
             yield _found(use, GONE, ["it is no longer there"])
         return
     now = signatures.shape(names, value, use.ways)
@@ -87,6 +88,31 @@ def _can_be_followed(symbol: str, names: Names) -> bool:
         return False
     holder = names.walk(parent) if parent else None
     return holder is not None and names.settled(holder) is not None
+
+
+def _elsewhere(use: Use, names: Names) -> Value | None:
+    """What our code imports under the same name on this tree, from where it is kept here."""
+    parts = use.symbol.split(".")
+    for file in dict.fromkeys(place.partition(":")[0] for place in use.where):
+        module = file.removesuffix(".py").replace("/", ".")
+        for start in range(1, len(parts)):
+            if parts[start].isidentifier() and names.of_module(module, parts[start]) is not None:
+                return names.walk(".".join([module, *parts[start:]]))
+    return None
+
+
+def _unnamed(symbol: str, names: Names) -> bool:
+    """Whether it is a variable of a function that, as it is patched here, does not name it.
+
+    A patch may be other code there than on the pin where the use was recorded.
+    """
+    function, _, name = symbol.rpartition(".")
+    holder = names.walk(function) if function else None
+    if not isinstance(holder, Function):
+        return False
+    return all(
+        node.id != name for node in ast.walk(names.body(holder)) if isinstance(node, ast.Name)
+    )
 
 
 def _changes(use: Use, now: str) -> list[str]:

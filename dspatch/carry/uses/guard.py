@@ -30,7 +30,7 @@ def drifts(patch: Patch, names: Names, facts: Traits) -> tuple[Drift, ...]:
     recorded = usesfile.read(patch.folder)
     if recorded is None:
         return ()
-    held = nearest(recorded, facts)
+    held = nearest(patch, recorded, facts)
     found = drift.check(held.uses, names)
     return tuple(
         replace(one, written_for=held.written_for)
@@ -39,11 +39,19 @@ def drifts(patch: Patch, names: Names, facts: Traits) -> tuple[Drift, ...]:
     )
 
 
-def nearest(recorded: Recorded, facts: Traits) -> Recorded:
-    """The record of the pin where the patch's conditions were answered most alike, the first of equals."""
+def nearest(patch: Patch, recorded: Recorded, facts: Traits) -> Recorded:
+    """The record of the pin on which the patch was the code most alike, the first of equals.
 
-    def alike(one: Recorded) -> int:
-        return sum(holds([answer], facts) is None for answer in one.answers)
+    Which files it renders counts before all else that its conditions decide: most of its code is there.
+    """
+
+    def alike(one: Recorded) -> tuple[int, int]:
+        same = [
+            set(file.when) <= set(one.answers)
+            for file in patch.files
+            if not holds(file.when, facts)
+        ]
+        return sum(same), sum(holds([answer], facts) is None for answer in one.answers)
 
     return max((recorded, *recorded.others), key=alike)
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import importlib
+import importlib.util
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from . import older
@@ -20,6 +24,7 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
         with older.started(checkpoint, options) as llm:
             yield llm
         return
+    _leave_threads_alone()
     from vllm import LLM
 
     _raw_prompt_logits()
@@ -51,6 +56,13 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
         cleanup_dist_env_and_memory()
 
 
+def _leave_threads_alone() -> None:
+    """Releases that know no "nobind" take it for a list of cores, and die of it; "all" is theirs."""
+    worker = importlib.util.find_spec("vllm.v1.worker.cpu_worker")
+    if worker and worker.origin and '"nobind"' not in Path(worker.origin).read_text():
+        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "all"
+
+
 def _share_of_gpu() -> dict[str, float]:
     """On a GPU, a few GiB of it: small models need no more, and one engine starts after the other."""
     import torch
@@ -75,9 +87,10 @@ def _raw_prompt_logits() -> None:
 def _in_this_process() -> Any:
     """The executor without a process of its own, as a class: some releases turn its name, on CPU,
     into that of one whose workers no hook reaches."""
-    from vllm.v1.executor import uniproc_executor
-
-    return uniproc_executor.UniProcExecutor
+    own = importlib.util.find_spec("vllm.v1.executor.uniproc_executor") is not None
+    # Before it had a module of its own, one stood beside the abstract class.
+    name = "uniproc_executor" if own else "abstract"
+    return importlib.import_module(f"vllm.v1.executor.{name}").UniProcExecutor
 
 
 def model_of(llm: Any) -> Any:
