@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dspatch.bench.noise import Band
+from dspatch.conformance import statistic
 from dspatch.conformance.checks.cache import BYTES
 from dspatch.conformance.tolerance import Key, Tolerance
 
@@ -40,7 +41,9 @@ def row(band: Band, known: Mapping[Key, Tolerance], *, of: str, date: str) -> Ro
     """
     check, dtype, _ = band.key
     old = known.get(band.key)
-    pattern = old or known.get((check, "float32", "cpu"))
+    if old is not None and not statistic.of(check, dtype, old.unit):
+        old = None
+    pattern = old or known.get((check, "float32", "cpu")) or _first(band)
     if pattern is None:
         return None
     fault = _elsewhere(dtype, old, pattern) if band.fault is None else band.fault
@@ -50,13 +53,22 @@ def row(band: Band, known: Mapping[Key, Tolerance], *, of: str, date: str) -> Ro
     stands = old is not None and value == old.value
     new = Tolerance(
         value=value,
-        unit=pattern.unit,
+        unit=pattern.unit if old else statistic.unit(check, dtype, pattern.unit),
         noise=_up(seen),
         fault=_down(weakest),
         reason=f"{why}; {of}" if why and not stands else pattern.reason,
         date=old.date if old and stands and (old.noise, old.fault) == (seen, weakest) else date,
     )
     return Row(key=band.key, new=new, old=old, band=band)
+
+
+def _first(band: Band) -> Tolerance | None:
+    """What a check that has no row yet begins with: its unit, where a fault says how much is wrong."""
+    if band.fault is None or not band.unit:
+        return None
+    return Tolerance(
+        value=None, unit=band.unit, noise=band.noise, fault=band.fault, reason="", date=""
+    )
 
 
 def limit(seen: float, weakest: float, before: Tolerance) -> tuple[float | None, str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dspatch.conformance.report import CheckResult, Report
 from dspatch.conformance.selftest import Selftest
 from dspatch.conformance.tolerance import Key
+
+INSIDE = "layers.inside"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +23,7 @@ class Seen:
     measured: float
     where: str
     fault: str = ""
+    unit: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,7 @@ class Band:
     noise_at: str
     fault: float | None = None
     fault_at: str = ""
+    unit: str = ""
 
 
 def of_clean(report: Report, engine: str) -> Iterator[Seen]:
@@ -43,10 +47,19 @@ def of_clean(report: Report, engine: str) -> Iterator[Seen]:
 
 
 def of_faults(tested: Selftest, engine: str) -> Iterator[Seen]:
-    """The number that each planted fault gave to the check that it names."""
+    """The number that each planted fault gave to the check that it names.
+
+    To the check of operations, which a diagnosis goes by, the one at the place where it was planted.
+    """
     for one in tested.planted:
         caught = [result for result in one.results if result.check == one.fault.caught_by]
-        yield from _seen(caught, tested.clean, engine, one.fault.name)
+        caught += [r for r in one.results if r.check == INSIDE and r not in caught]
+        there = [
+            replace(r, measured=one.there) if r.check == INSIDE else r
+            for r in caught
+            if r.check != INSIDE or one.there is not None
+        ]
+        yield from _seen(there, tested.clean, engine, one.fault.name)
 
 
 def _seen(
@@ -61,6 +74,7 @@ def _seen(
                 measured=result.measured,
                 where=f"{engine}, {result.variant}",
                 fault=fault,
+                unit=result.unit,
             )
 
 
@@ -82,6 +96,7 @@ def _band(key: Key, rows: list[Seen]) -> Band:
         noise_at=noise.where,
         fault=None if weakest is None else _or(weakest.measured, 0.0),
         fault_at="" if weakest is None else f"{weakest.fault}: {weakest.where}",
+        unit=noise.unit,
     )
 
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from dspatch.conformance.checks.seen import Seen, rank
+from dspatch.conformance import statistic
+from dspatch.conformance.checks import golden
+from dspatch.conformance.checks.seen import Seen
 from dspatch.conformance.report import Curves
+from dspatch.conformance.statistic import rank
 
 
 def of(seen: Seen) -> Curves | None:
-    """The curves of one model, the worst prompt at each depth; `None` for one that was not run."""
+    """The curves of one model; `None` for one that was not run.
+
+    At each depth the worst prompt, in less than float32 the median token.
+    """
     if not seen.alone:
         return None
     counted = [m["logprob_errors"] for m in seen.alone.values() if m.get("logprob_errors")]
@@ -25,6 +31,9 @@ def _depths(seen: Seen) -> Iterator[tuple[str, float]]:
     places = [m["places"]["found"] for m in seen.alone.values() if m.get("places")]
     if embedded := [found["embed"]["relative"] for found in places if "embed" in found]:
         yield "embed", _worst(embedded)
+    if statistic.typical("golden.fp32", seen.dtype):
+        yield from ((name, value) for value, name in golden.medians(seen.alone))
+        return
     rows = [m["layers"] for m in seen.alone.values()]
     for own in zip(*rows, strict=False):
         yield str(own[0][0]), _worst([value for _, value in own])

@@ -52,14 +52,19 @@ class Diagnosis:
 
 def diagnose(seen: Seen, results: Sequence[CheckResult], ask: Ask) -> Diagnosis | None:
     """The diagnosis of a model with a failed check; `None` when none failed or no place is wrong."""
-    limit = tolerance.find("golden.fp32", seen.dtype, seen.device)
-    if limit is None or all(result.status != "fail" for result in results):
+    if all(result.status != "fail" for result in results):
         return None
-    found = symptom.find(seen, limit.limit)
+    found = symptom.find(seen, band(seen.dtype, seen.device))
     if found is None:
         return None
     likely = causes.rank(found, seen.config, results, ask)
     return Diagnosis(variant=seen.variant, symptom=found, causes=likely)
+
+
+def band(dtype: str, device: str) -> float | None:
+    """Up to which relative difference an operation's result is right; `None` where nobody knows."""
+    limit = tolerance.find("layers.inside", dtype, device)
+    return limit.limit if limit else None
 
 
 def where(found: Symptom) -> str:

@@ -83,6 +83,14 @@ def _layer(hook: str, *needs: str) -> Fault:
     return _asked(f"{hook}-by-layer", "layers.local", "local", *needs, hook=hook)
 
 
+def _cut(hook: str, *needs: str) -> Fault:
+    return _asked(f"{hook}-by-depth", "layers.ladder", "ladder", *needs, hook=hook)
+
+
+def _replayed(hook: str, *needs: str) -> Fault:
+    return _asked(f"{hook}-by-routes", "routes.replayed", "replayed", *needs, hook=hook)
+
+
 def _router(name: str, *needs: str) -> Fault:
     return _asked(name, "kernels.route", "routed", *needs)
 
@@ -110,7 +118,7 @@ FAULTS: tuple[Fault, ...] = (
     _hook("unloaded-norm", "golden.fp32", "1.q_a_norm 1.kv_a_norm"),
     _hook("missing-shared-expert", "golden.fp32", "2.shared_expert"),
     _hook("wrong-softmax-scale", "golden.fp32", "0.attention", "yarn"),
-    _hook("wrong-rope-layout", "golden.fp32", "0.rope"),
+    _hook("wrong-rope-layout", "layers.inside", "0.rope"),
     _hook("router-bias-ignored", "golden.routes", "1.router_choice", "router-bias"),
     _hook("group-limit-ignored", "golden.routes", "1.router_choice", "groups"),
     _hook("q_a-kv_a-swapped", "golden.fp32", "1.q_a", "query-compression"),
@@ -130,6 +138,12 @@ FAULTS: tuple[Fault, ...] = (
     _layer("wrong-softmax-scale", "yarn"),
     _layer("wrong-rope-layout"),
     _layer("routed-scaling-one", "routed-scaling"),
+    _cut("unloaded-norm"),
+    _cut("missing-shared-expert"),
+    _cut("wrong-rope-layout"),
+    _replayed("unloaded-norm"),
+    _replayed("experts-swapped"),
+    _replayed("routed-scaling-one", "routed-scaling"),
     _router("masked-with-zero", "groups", "router-bias"),
     _router("group-by-max", "groups", "router-bias"),
     _router("mixes-with-bias", "router-bias"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dspatch import engines, sharding
-from dspatch.conformance import given, oracle, small, tolerance
+from dspatch.conformance import given, oracle, small, statistic, tolerance
 from dspatch.conformance.report import CheckResult, Report, Status
 from dspatch.conformance.small import Case
 from dspatch.engines import Options, vllm, worker
@@ -88,18 +88,19 @@ def judged(name: str, dtype: str, found: Mapping[str, Any]) -> list[CheckResult]
 
 def _logprobs(name: str, dtype: str, found: Mapping[str, Any]) -> CheckResult:
     """Whether the log-probabilities are near; where no tolerance decides, only that they are numbers."""
-    limit, known = tolerance.find(LIKE, dtype), tolerance.undecided(LIKE, dtype)
-    off = found["worst"]
+    device = str(found.get("facts", {}).get("device", "cpu"))
+    limit = tolerance.find(LIKE, dtype, device)
+    row = limit or tolerance.undecided(LIKE, dtype, device)
+    off = found["typical" if statistic.typical(LIKE, dtype) else "worst"]
     said = f"{found['compared']} compared; {found['equal']} of {found['texts']} texts equal"
     # Written so that NaN fails.
     near = off <= limit.limit if limit else math.isfinite(off)
-    row = limit or known
     decided: Status = "pass" if limit else "not-shown"
     status = decided if found["compared"] and near and row else "fail"
     return CheckResult(
         check="tp.logprobs", variant=name, dtype=dtype, status=status, measured=off,
         tolerance=limit.limit if limit else None, unit=row.unit if row else "",
-        note=said if limit else f"{tolerance.why_none(LIKE, dtype)}; {said}",
+        note=said if limit else f"{tolerance.why_none(LIKE, dtype, device)}; {said}",
     )  # fmt: skip
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dspatch import engines
-from dspatch.conformance import causes, checks, diagnosis, faults, small, suite, tolerance
+from dspatch.conformance import causes, checks, diagnosis, faults, small, statistic, suite
+from dspatch.conformance.checks import inside
 from dspatch.conformance.checks.seen import Seen
 from dspatch.conformance.diagnosis import Diagnosis
 from dspatch.conformance.faults import Fault
@@ -23,6 +24,7 @@ RUN_CHECKS = {
     "alone": (
         "golden.fp32",
         "golden.routes",
+        "layers.inside",
         "indexer.choices",
         "logits.kl",
         "logits.topk",
@@ -33,6 +35,8 @@ RUN_CHECKS = {
     "together": ("batch.mixed",),
     "again": ("prefix.hit",),
     "local": ("layers.local",),
+    "ladder": ("layers.ladder",),
+    "replayed": ("routes.replayed",),
     "late": ("decode.late",),
     "routed": ("kernels.route",),
     "turned": ("rope.table",),
@@ -50,7 +54,8 @@ COLUMNS = (*(name for names in RUN_CHECKS.values() for name in names), *LOAD_CHE
 class Planted:
     """One fault in one model: what the checks said under it, or why it could not be planted.
 
-    `rules` says of each rule of `RULES` whether it passes the same run; of no run, nothing.
+    `rules` says of each rule of `RULES` whether it passes the same run; of no run, nothing. `there` is
+    how far off the operation is in which the fault was planted, where that was watched.
     """
 
     fault: Fault
@@ -61,6 +66,7 @@ class Planted:
     rules: Mapping[str, bool] = field(default_factory=dict)
     dtype: str = "float32"
     device: str = "cpu"
+    there: float | None = None
 
     @property
     def found_at(self) -> str:
@@ -71,11 +77,14 @@ class Planted:
     def misplaced(self) -> bool:
         """Whether the fault was caught and its place is another than where it was planted.
 
-        In a dtype without a band for numbers inside the model nothing can be looked for.
+        In a dtype without a band for numbers inside the model nothing can be looked for, and in less than
+        float32 none need be told where only some tokens are wrong.
         """
-        if tolerance.find("golden.fp32", self.dtype, self.device) is None:
+        if diagnosis.band(self.dtype, self.device) is None:
             return False
-        return self.outcome == "caught" and self.found_at not in self.fault.at
+        narrow = statistic.typical("layers.inside", self.dtype)
+        untold = narrow and not self.found_at and self.fault.caught_by not in inside.OF_ALL_TOKENS
+        return self.outcome == "caught" and self.found_at not in self.fault.at and not untold
 
     @property
     def outcome(self) -> str:
@@ -181,6 +190,7 @@ def _row(fault: Fault, seen: Seen, found: tuple[CheckResult, ...], refused: str)
         refused=refused,
         diagnosis=diagnosis.diagnose(seen, found, causes.unasked),
         rules=rules_of(seen, fault.run) if found and fault.kind == "hook" else {},
+        there=inside.at(seen, fault) if found else None,
     )
 
 

@@ -180,8 +180,7 @@ def measured(bench: Bench, pairs: Sequence[tuple[Golden, Observed]]) -> list[See
 
 def _band(bench: Bench, observed: Observed) -> float:
     """Up to which relative difference an operation's result is right; 0 where nobody knows."""
-    limit = tolerance.find("golden.fp32", bench.options.dtype, _device(observed))
-    return limit.limit if limit else 0.0
+    return diagnosis.band(bench.options.dtype, _device(observed)) or 0.0
 
 
 def _device(observed: Observed) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from dspatch.conformance import tolerance
+from dspatch.conformance import statistic, tolerance
 from dspatch.conformance.causes import knowledge
+from dspatch.conformance.checks import inside
 from dspatch.conformance.checks.seen import Seen
 from dspatch.conformance.checks.weights import lost
 
@@ -57,11 +58,14 @@ class Symptom:
         return {**asdict(self), "place": self.place, "relative": relative if finite else "inf"}
 
 
-def find(seen: Seen, band: float) -> Symptom | None:
-    """The first symptom: of the start, of the weights, or of a run's numbers outside the band."""
+def find(seen: Seen, band: float | None) -> Symptom | None:
+    """The first symptom: of the start, of the weights, or of a run's numbers outside the band, if there is one."""
     if seen.facts.get("error"):
         return _stopped(str(seen.facts["error"]))
-    return _weights(seen) or next((s for run in RUNS if (s := _run(seen, run, band))), None)
+    found = _weights(seen)
+    if found is not None or band is None:
+        return found
+    return next((s for run in RUNS if (s := _run(seen, run, band))), None)
 
 
 def _stopped(error: str) -> Symptom:
@@ -96,10 +100,11 @@ def _run(seen: Seen, run: str, band: float) -> Symptom | None:
     prompts = seen.prompts(run)
     choices = tolerance.find("indexer.choices", seen.dtype, seen.device)
     missed = choices.limit if choices else 0.0
+    of = _Judge(dtype=seen.dtype, band=band, missed=missed, turned=_turned(seen))
     wrong = [
         (_order(*_split(name)), prompt, name, entry)
         for prompt, measures in prompts.items()
-        for name, entry in _entries(measures, band, missed)
+        for name, entry in _entries(measures, of)
     ]
     if not wrong:
         return None
@@ -117,23 +122,57 @@ def _run(seen: Seen, run: str, band: float) -> Symptom | None:
     )
 
 
-def _entries(
-    measures: Mapping[str, Any], band: float, missed: float
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
+@dataclass(frozen=True, kw_only=True)
+class _Judge:
+    """What is wrong of one prompt: beyond `band`, a score `missed`, so large a share of `turned` tokens."""
+
+    dtype: str
+    band: float
+    missed: float
+    turned: float
+
+    def wrong(self, name: str, entry: Mapping[str, Any]) -> bool:
+        """Whether an operation is: any token of it in float32, a typical one where rounding turns routers."""
+        if not statistic.typical("layers.inside", self.dtype):
+            return bool(entry["off"])
+        if name.endswith(inside.CHOICE):
+            return not entry["relative"] <= self.turned
+        return not inside.value(entry, self.dtype) <= self.band
+
+    def of_all(self, measures: Mapping[str, Any], name: str, whole: Sequence[float]) -> float:
+        """How far off a layer or the logits are over all positions; `whole` are those of several parts."""
+        if statistic.typical("layers.inside", self.dtype):
+            return statistic.median(measures["each"].get(name, [None]))
+        return max(map(statistic.rank, whole), default=0.0)
+
+
+def _turned(seen: Seen) -> float:
+    """The share of tokens whose router may choose otherwise, by what golden.routes grants all layers."""
+    limit = tolerance.find("golden.routes", seen.dtype, seen.device)
+    total = sum(row[2] for m in seen.alone.values() for row in m.get("routes", ()))
+    return limit.limit / total if limit and total else 0.0
+
+
+def _entries(measures: Mapping[str, Any], judge: _Judge) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """What is outside the band on one prompt: operations, an indexer's choices, layers, logits."""
     found = _places(measures)["found"]
-    yield from ((name, entry) for name, entry in found.items() if entry["off"])
+    wrong = {name for name, entry in found.items() if judge.wrong(name, entry)}
+    yield from ((name, entry) for name, entry in found.items() if name in wrong)
     for layer, worst, differing, rows in measures.get("choices", ()):
-        if not worst <= missed:
+        if not worst <= judge.missed:
             yield f"{layer}.indexer", {"relative": differing / max(rows, 1)}
     for name, value in measures.get("layers", ()):
         own = "final_norm" if name == "final" else f"{name.removeprefix('layer.')}.layer"
         # Counted over all positions, where the places above have some of them.
-        if not value <= band and not found.get(own, {}).get("off"):
+        if own not in wrong and not judge.of_all(measures, name, [value]) <= judge.band:
             yield own, {"relative": value}
     logits = [v for key in ("prefill_rel", "decode_rel") if (v := measures.get(key)) is not None]
     # A text that goes another way is measured up to there, so that its logits still compare.
-    if not all(value <= band for value in logits) and not found.get("head", {}).get("off"):
+    if (
+        logits
+        and "head" not in wrong
+        and not judge.of_all(measures, "logits", logits) <= judge.band
+    ):
         yield "head", {"relative": max(logits)}
 
 

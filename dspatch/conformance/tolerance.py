@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dspatch.conformance import statistic
 from dspatch.errors import ConformanceError
 from dspatch.paths import PACKAGE
 from dspatch.tomlfile import load
@@ -57,21 +58,28 @@ def table() -> Mapping[Key, Tolerance]:
 
 def find(check: str, dtype: str, device: str = "cpu") -> Tolerance | None:
     """The tolerance of a check in a dtype on a device; `None` where none decides."""
-    row = table().get((check, dtype, device))
+    row = _fitting(check, dtype, device)
     return row if row is not None and row.value is not None else None
 
 
 def undecided(check: str, dtype: str, device: str = "cpu") -> Tolerance | None:
     """What was measured where no tolerance can tell noise from fault; `None` elsewhere."""
-    row = table().get((check, dtype, device))
+    row = _fitting(check, dtype, device)
     return row if row is not None and row.value is None else None
+
+
+def _fitting(check: str, dtype: str, device: str) -> Tolerance | None:
+    """The row, where it is of what the check measures: one of the worst token says nothing of a typical one."""
+    row = table().get((check, dtype, device))
+    return row if row is not None and statistic.of(check, dtype, row.unit) else None
 
 
 def why_none(check: str, dtype: str, device: str = "cpu") -> str:
     """Why no tolerance of a check decides: nobody measured one, or noise hides the weakest fault."""
     known = undecided(check, dtype, device)
     if known is None:
-        return f"tolerance.toml has no tolerance for {check} in {dtype} on {device}"
+        stale = " that is of what it measures" if (check, dtype, device) in table() else ""
+        return f"tolerance.toml has no tolerance for {check} in {dtype} on {device}{stale}"
     return (
         f"in {dtype} on {device} it decides nothing: noise reaches {known.noise:.2g}"
         f" {known.unit}, the weakest fault {known.fault:.2g}"

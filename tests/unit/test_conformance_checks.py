@@ -18,6 +18,18 @@ CONFIG = small.case("deepseek-v3.2").config
 NAMES = checks.fitting(CONFIG)
 
 
+def each(**changes: Any) -> dict[str, Any]:
+    """What is known of every token."""
+    clean: dict[str, Any] = {"read": 299, "first": 0}
+    clean |= {name: [5e-6] * 311 for name in ("logits", "logprob", "best")}
+    clean |= {name: [1e-13] * 311 for name in ("layer.0", "layer.1", "layer.2", "final")}
+    return {**clean, "margin": [0.0] * 311, **changes}
+
+
+def place(**changes: Any) -> dict[str, Any]:
+    return {"relative": 2e-13, "typical": 1e-13, "off": [], **changes}
+
+
 def prompt(**changes: Any) -> dict[str, Any]:
     clean: dict[str, Any] = {
         "tokens": 300,
@@ -38,6 +50,8 @@ def prompt(**changes: Any) -> dict[str, Any]:
         "layers": [["layer.0", 1e-14], ["layer.1", 2e-13], ["layer.2", 5e-13], ["final", 7e-13]],
         "routes": [[1, 0, 311], [2, 0, 311]],
         "choices": [[layer, 0.0, 0, 311] for layer in range(3)],
+        "each": each(),
+        "places": {"rows": [0, 16], "found": {"0.rope": place()}, "unobserved": []},
         "forwards": [128, 128, 44, *([1] * 11)],
         "cached": 288,
     }
@@ -48,6 +62,8 @@ def probes(**changes: Any) -> dict[str, Any]:
     """What each probe gave, by the run that it is."""
     clean: dict[str, Any] = {
         "local": [["long", layer, 5e-13, 300, 300] for layer in range(3)],
+        "ladder": [[layer, 3e-13, 2e-13] for layer in range(3)],
+        "replayed": [["layer.0", 1e-13, 77], ["logits", 8e-13, 77]],
         "routed": [["below", layer, 2e-7, 295, 300, True] for layer in (1, 2)],
         "turned": [[0, 0.0], [5119, 3e-10]],
         "sampled": {
@@ -120,6 +136,11 @@ FAULTS = {
         "alone", choices=[[0, 0.0, 0, 311], [1, 0.2, 3, 311], [2, 0.0, 0, 311]]
     ),
     "layers.local": of_probe(local=[["long", 0, 5e-13, 300, 300], ["long", 1, 4e-4, 300, 300]]),
+    "layers.ladder": of_probe(ladder=[[0, 3e-13, 2e-13], [1, 2e-3, 3e-13], [2, 1e-3, 4e-13]]),
+    "layers.inside": of_run(
+        "alone", places={"rows": [0], "found": {"0.rope": place(relative=0.2)}, "unobserved": []}
+    ),
+    "routes.replayed": of_probe(replayed=[["layer.0", 1e-13, 77], ["layer.1", 4e-3, 77]]),
     "kernels.route": of_probe(routed=[["below", 1, 0.3, 295, 300, True]]),
     "rope.table": of_probe(turned=[[0, 0.0], [5119, 0.2]]),
     "logits.kl": of_run("alone", divergence=1e-4),
@@ -147,6 +168,7 @@ def without_numbers() -> dict[str, Any]:
     nothing = float("nan")
     found = {key: nothing if isinstance(value, float) else value for key, value in prompt().items()}
     found["layers"] = [[layer, nothing] for layer, _ in found["layers"]]
+    found["places"] = {"rows": [0], "found": {"0.rope": place(relative=nothing)}}
     found["choices"] = [[layer, nothing, 0, 311] for layer in range(3)]
     return found
 
@@ -159,6 +181,8 @@ def test_no_check_passes_a_measure_that_is_not_a_number(name: str) -> None:
     nothing = float("nan")
     asked = probes(
         local=[["long", 0, nothing, 300, 300]],
+        ladder=[[layer, nothing, 2e-13] for layer in range(3)],
+        replayed=[["layer.0", nothing, 77]],
         routed=[["none", 1, nothing, 300, 300, True]],
         turned=[[0, nothing]],
         sampled={**SAMPLED, "deviation": nothing},
@@ -173,7 +197,14 @@ def test_no_check_passes_a_measure_that_is_not_a_number(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("oracle.sane", "golden.fp32", "indexer.choices", "logits.kl", "logits.topk"),
+        *(
+            "oracle.sane",
+            "golden.fp32",
+            "layers.inside",
+            "indexer.choices",
+            "logits.kl",
+            "logits.topk",
+        ),
         *("greedy.forced", "decode.paged", "decode.late", "prefill.chunked", "prefix.hit"),
         "batch.mixed",
     ],
@@ -307,7 +338,15 @@ def test_logits_of_the_prompt_that_an_engine_keeps_to_itself_are_a_failure() -> 
     assert (found.status, found.note) == ("fail", "worst: logits of prompt `long`")
 
 
-PROBED = ("layers.local", "kernels.route", "rope.table", "inv.selfkl", "sampling.seed")
+PROBED = (
+    "layers.local",
+    "layers.ladder",
+    "routes.replayed",
+    "kernels.route",
+    "rope.table",
+    "inv.selfkl",
+    "sampling.seed",
+)
 
 
 @pytest.mark.parametrize("name", [*PROBED, "sampling.distribution", "decode.late"])

@@ -8,7 +8,7 @@ from inspect import signature
 from typing import Any
 
 from dspatch.conformance import tolerance
-from dspatch.conformance.checks import cache, golden, greedy, indexer, probes, weights
+from dspatch.conformance.checks import cache, golden, greedy, indexer, inside, probes, weights
 from dspatch.conformance.checks.seen import Seen, Verdict
 from dspatch.conformance.report import CheckResult, Status
 
@@ -23,6 +23,9 @@ CHECKS: dict[str, Check] = {
     "golden.routes": golden.routes,
     "indexer.choices": indexer.choices,
     "layers.local": probes.layers,
+    "layers.ladder": probes.ladder,
+    "layers.inside": inside.operations,
+    "routes.replayed": probes.replayed,
     "kernels.route": probes.routers,
     "rope.table": probes.rotation,
     "logits.kl": golden.divergence,
@@ -100,7 +103,7 @@ def _unjudged(name: str, seen: Seen, verdict: Verdict) -> CheckResult:
         dtype=seen.dtype,
         status="fail" if known is None else "not-shown",
         measured=verdict.measured if usable else None,
-        unit=known.unit if known else "",
+        unit=known.unit if known else verdict.unit,
         note=why if usable else f"{why}; {verdict.unseen or verdict.note}",
     )
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dspatch.conformance.checks.seen import Prompts, Seen, Verdict, rank, unseen
+from dspatch.conformance import statistic
+from dspatch.conformance.checks.golden import tokens
+from dspatch.conformance.checks.seen import Prompts, Seen, Verdict, unseen
+from dspatch.conformance.statistic import rank
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -37,6 +40,8 @@ def decode(seen: Seen) -> Verdict:
     steps = sum(measures["agreed_steps"] for measures in seen.alone.values())
     total = sum(measures["steps"] for measures in seen.alone.values())
     note = f"{steps} of {total} tokens agree"
+    if statistic.typical("decode.paged", seen.dtype):
+        return Verdict(measured=generated(seen.alone, 1), note=note)
     return Verdict(measured=stepwise(seen.alone, "decode_logprob"), note=note)
 
 
@@ -51,6 +56,8 @@ def chunked(seen: Seen) -> Verdict:
         return Verdict(wrong=True, note="no prompt was prefilled in chunks")
     chunks = max(_chunks(measures) for measures in split.values())
     measured = max(_worst(split, key) for key in ("prefill_logprob", "first_step_logprob"))
+    if statistic.typical("prefill.chunked", seen.dtype):
+        measured = max(statistic.median(_later(one)) for one in split.values())
     return Verdict(measured=measured, note=f"{', '.join(split)} in up to {chunks} chunks")
 
 
@@ -64,22 +71,42 @@ def prefix(seen: Seen) -> Verdict:
     if not hits:
         return Verdict(wrong=True, note="no prompt found its prefix in the cache")
     cached = sum(measures["cached"] for measures in hits.values())
-    return Verdict(
-        measured=_logprob(hits), note=f"{cached} tokens of {', '.join(hits)} from the cache"
-    )
+    typical = statistic.typical("prefix.hit", seen.dtype)
+    measured = generated(hits) if typical else _logprob(hits)
+    return Verdict(measured=measured, note=f"{cached} tokens of {', '.join(hits)} from the cache")
 
 
 def batch(seen: Seen) -> Verdict:
     """All prompts in one batch, prefill and decode mixed, against the oracle."""
     if not seen.together:
         return unseen("no batch was run")
-    return Verdict(measured=_logprob(seen.together), note=f"{len(seen.together)} prompts at once")
+    measured = _logprob(seen.together)
+    if statistic.typical("batch.mixed", seen.dtype):
+        read = statistic.median(tokens(seen.together, "logprob"))
+        measured = max(read, generated(seen.together))
+    return Verdict(measured=measured, note=f"{len(seen.together)} prompts at once")
+
+
+def generated(prompts: Prompts, first: int = 0) -> float:
+    """Of each prompt the median generated token, from the `first` on, and of these the median prompt's.
+
+    A fault of the cache is one of every step. A turned router is one token's, or one text's that parts.
+    """
+    steps = (m["each"]["logprob"][m["each"]["read"] + first :] for m in prompts.values())
+    return statistic.median(statistic.median(each) for each in steps if each)
+
+
+def _later(measures: Mapping[str, Any]) -> list[float]:
+    """Log-probabilities after the tokens of the second chunk and those that follow, and the first step's."""
+    each = measures["each"]
+    past = max(measures["forwards"][0] - each["first"], 0)
+    return list(each["logprob"][past : each["read"] + 1])
 
 
 def _chunks(measures: Mapping[str, Any]) -> int:
     done = 0
-    for count, tokens in enumerate(measures["forwards"], start=1):
-        done += tokens
+    for count, read in enumerate(measures["forwards"], start=1):
+        done += read
         if done >= measures["tokens"]:
             return count
     return 0

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dspatch.conformance.checks.seen import Seen, Verdict, rank, unseen
+from dspatch.conformance import statistic
+from dspatch.conformance.checks.seen import Prompts, Seen, Verdict, unseen
+from dspatch.conformance.statistic import rank
 
 
 def sane(seen: Seen) -> Verdict:
@@ -18,7 +20,8 @@ def fp32(seen: Seen, limit: float) -> Verdict:
     """Logits and hidden states of every position, prefill and decode, against the oracle's."""
     if not seen.alone:
         return unseen("no prompt was run")
-    worst, where = max(_differences(seen))
+    typical = statistic.typical("golden.fp32", seen.dtype)
+    worst, where = max(medians(seen.alone) if typical else _differences(seen))
     outside = first_outside(seen, limit)
     note = f"first outside the band: {outside}" if outside else f"worst: {where}"
     layers = {len(measures["layers"]) for measures in seen.alone.values()}
@@ -34,8 +37,23 @@ def _differences(seen: Seen) -> Iterator[tuple[float, str]]:
             yield rank(value), f"{name} of prompt `{prompt}`"
 
 
+def medians(prompts: Prompts) -> Iterator[tuple[float, str]]:
+    """The median over the tokens of all prompts of each layer's state, and of the logits."""
+    first = next(iter(prompts.values()))
+    for name in [*(name for name, _ in first["layers"]), "logits"]:
+        yield statistic.median(tokens(prompts, name)), name
+
+
+def tokens(prompts: Prompts, name: str) -> list[float | None]:
+    """What is known of each token of all prompts under this name; of a prompt without it, that it is none."""
+    return [each for one in prompts.values() for each in one["each"].get(name, [None])]
+
+
 def first_outside(seen: Seen, limit: float) -> str:
     """The first layer, in the model's order, whose hidden state leaves the band on any prompt."""
+    if statistic.typical("golden.fp32", seen.dtype):
+        outside = (f"{name} ({v:.1e})" for v, name in medians(seen.alone) if not v <= limit)
+        return next(outside, "")
     depth = max((len(measures["layers"]) for measures in seen.alone.values()), default=0)
     for place in range(depth):
         for prompt, measures in seen.alone.items():
@@ -64,7 +82,12 @@ def divergence(seen: Seen) -> Verdict:
 
 
 def best(seen: Seen) -> Verdict:
-    """Log-probabilities of the oracle's twenty best tokens: the 99th percentile of the difference."""
+    """Log-probabilities of the oracle's twenty best tokens: the 99th percentile of the difference.
+
+    In less than float32 the largest difference of the median token.
+    """
+    if seen.alone and statistic.typical("logits.topk", seen.dtype):
+        return Verdict(measured=statistic.median(tokens(seen.alone, "best")), note="of all tokens")
     return _worst(seen, "best")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dspatch.conformance.checks.seen import Seen, Verdict, rank, unseen
+from dspatch.conformance.checks.seen import Seen, Verdict, unseen
+from dspatch.conformance.statistic import rank
 
 
 def choices(seen: Seen) -> Verdict:

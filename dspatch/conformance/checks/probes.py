@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dspatch.conformance.checks.cache import stepwise
-from dspatch.conformance.checks.seen import Seen, Verdict, rank, unseen
+from dspatch.conformance.checks.seen import Seen, Verdict, unseen
+from dspatch.conformance.statistic import rank
 
 MORE_REPEATED = 0.1  # how much larger a share of repeated tokens than the oracle's is wrong
 
@@ -19,6 +20,37 @@ def layers(seen: Seen) -> Verdict:
     used, total = (sum(row[place] for row in found) for place in (3, 4))
     note = f"worst: layer.{layer} of `{prompt}`; {used} of {total} tokens"
     return Verdict(measured=worst, wrong=2 * used < total, note=note)
+
+
+def ladder(seen: Seen) -> Verdict:
+    """The model cut after each layer: its error there over that of plain torch in the same dtype.
+
+    Both are the median token's, against the oracle, so that error may grow with depth as rounding does.
+    """
+    found, why = _of(seen, "ladder")
+    if not found:
+        return unseen(why)
+    ratios = [(rank(got / max(own, 1e-30)), depth) for depth, got, own in found]
+    worst, depth = max(ratios)
+    curve = ", ".join(f"{got:.1e}" for _, got, _ in found)
+    if len(found) != seen.config["num_hidden_layers"]:
+        return unseen("the engine could not be cut after every layer")
+    note = f"worst: {depth + 1} layers; by depth {curve}"
+    return Verdict(measured=worst, unit="times plain torch's own error", note=note)
+
+
+def replayed(seen: Seen) -> Verdict:
+    """The worst token against a float64 model that sends every token to the engine's own experts.
+
+    No turned router is in it, so that what is left is arithmetic alone.
+    """
+    found, why = _of(seen, "replayed")
+    if not found:
+        return unseen(why)
+    worst, place = max((rank(value), name) for name, value, _ in found)
+    tokens = max(count for _, _, count in found)
+    note = f"worst: {place}; {tokens} tokens"
+    return Verdict(measured=worst, unit="relative difference", note=note)
 
 
 def routers(seen: Seen) -> Verdict:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 Prompts = Mapping[str, Mapping[str, Any]]
 # Runs that ask one thing each, and all runs.
-Probe = Literal["local", "late", "routed", "turned", "sampled", "selfkl", "dequantised"]
+Probe = Literal[
+    "local", "ladder", "replayed", "late", "routed", "turned", "sampled", "selfkl", "dequantised"
+]
 Run = Literal["alone", "together", "again", Probe]
 PROBES: tuple[Probe, ...] = get_args(Probe)
 RUNS: tuple[Run, ...] = get_args(Run)
@@ -61,11 +62,13 @@ class Seen:
 class Verdict:
     """What a check measured.
 
-    `wrong` fails it whatever was measured; `unseen` says why it could not look.
+    `wrong` fails it whatever was measured; `unseen` says why it could not look. `unit` is that of what
+    it measures, where tolerance.toml has none of another dtype.
     """
 
     measured: float | None = None
     note: str = ""
+    unit: str = ""
     wrong: bool = False
     unseen: str = ""
 
@@ -73,8 +76,3 @@ class Verdict:
 def unseen(why: str) -> Verdict:
     """The verdict of a check that could not look."""
     return Verdict(unseen=why)
-
-
-def rank(value: float | None) -> float:
-    """A measure to take the worst by: one that is missing, or no number, is worse than any other."""
-    return math.inf if value is None or math.isnan(value) else float(value)

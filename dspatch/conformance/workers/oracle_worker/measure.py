@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from . import metrics, placing, probing, rules
+from . import each, metrics, placing, probing, rules
 from .twin import below
 
 Tensors = Mapping[str, Tensor]
@@ -40,12 +40,20 @@ def measure(
     given = load_file(stored) if stored else tensors
     compared = weights(given, below(found, "weights/"), dtype)
     config = json.loads(checkpoint.with_name("oracle.json").read_text())
+    model = probing.Model(
+        config=config, weights=tensors, held=_held(tensors, below(found, "weights/")), dtype=dtype
+    )
     runs, probes = {}, {}
     for name in _runs(found):
         own = below(found, name)
         runs[name] = run(known, own, band, scale, stretch)
-        probes[name] = probing.measure(own, known, tensors, config)
+        probes[name] = probing.measure(own, known, model)
     return {"runs": runs, "probes": probes, "weights": compared, "sane": sane}
+
+
+def _held(weights: Tensors, found: Tensors) -> dict[str, Tensor]:
+    """The weights as the engine holds them: rounded to its dtype, where it keeps them in that."""
+    return {n: v.to(found[n].dtype) if n in found else v for n, v in weights.items()}
 
 
 def _runs(found: Iterable[str]) -> list[str]:
@@ -64,27 +72,12 @@ def run(
     prompts = sorted(name.removesuffix(".tokens") for name in found if name.endswith(".tokens"))
     out = {}
     for name in prompts:
-        own = _restored(expected[name], below(found, f"{name}."), stretch)
+        own = metrics.restored(expected[name], below(found, f"{name}."), stretch)
         out[name] = measures = _prompt(expected[name], own)
         shared = measures["tokens"] + measures["agreed_steps"]
         measures["rules"] = rules.judge(expected[name], own)
         measures["places"] = placing.compare(expected[name], own, shared, band, scale)
     return out
-
-
-def _restored(expected: Tensors, found: dict[str, Tensor], stretch: float) -> dict[str, Tensor]:
-    """The states of the stream as they would be undivided, where that is nearer to the oracle's."""
-    first = found.get("layer.0")
-    if stretch == 1.0 or first is None:
-        return found
-    wanted = expected["layer.0"][: len(first)]
-    first = first[: len(wanted)]
-    if metrics.relative(first * stretch, wanted) >= metrics.relative(first, wanted):
-        return found
-    return {
-        name: value.float() * stretch if name.startswith("layer.") else value
-        for name, value in found.items()
-    }
 
 
 def _grouped(expected: Tensors) -> dict[str, dict[str, Tensor]]:
@@ -125,6 +118,7 @@ def _prompt(expected: Tensors, found: Tensors) -> dict[str, Any]:
         "repeated": metrics.repeated(found["tokens"].tolist()),
         "expected_repeated": metrics.repeated(expected["ids"][length:].tolist()),
         "logprob_errors": metrics.histogram(logits, golden),
+        "each": {"read": prefill} | each.measure(expected, found, logits, golden, length + same),
         "finite": bool(found["logits"].isfinite().all()),
         "layers": _layers(expected, found, length + same),
         "routes": _routes(expected, found, length + same),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
+
+BROKEN = torch.tensor([float("inf")], dtype=torch.float64)
 
 
 def relative(measured: Tensor, expected: Tensor) -> float:
@@ -13,6 +17,23 @@ def relative(measured: Tensor, expected: Tensor) -> float:
         return float("inf")
     # As |x-y|² over the same sum: the textbook form loses everything below 1e-16 to cancellation.
     return float((x - y).square().sum() / (x.square().sum() + y.square().sum()).clamp_min(1e-300))
+
+
+def restored(
+    expected: Mapping[str, Tensor], found: dict[str, Tensor], stretch: float
+) -> dict[str, Tensor]:
+    """The states of the stream as they would be undivided, where that is nearer to the oracle's."""
+    first = found.get("layer.0")
+    if stretch == 1.0 or first is None:
+        return found
+    wanted = expected["layer.0"][: len(first)]
+    first = first[: len(wanted)]
+    if relative(first * stretch, wanted) >= relative(first, wanted):
+        return found
+    return {
+        name: value.float() * stretch if name.startswith("layer.") else value
+        for name, value in found.items()
+    }
 
 
 def by_row(measured: Tensor, expected: Tensor) -> Tensor:
@@ -34,28 +55,50 @@ def _logprobs(measured: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
 
 def worst_logprob(measured: Tensor, expected: Tensor) -> float:
     """Largest absolute difference in log-probability over all positions and tokens, in nats."""
+    return _largest(logprob_rows(measured, expected))
+
+
+def logprob_rows(measured: Tensor, expected: Tensor) -> Tensor:
+    """The same of each position, (rows,); one inf where logits cannot be held against the oracle's."""
     if _broken(measured, expected):
-        return float("inf")
+        return BROKEN
     ours, theirs = _logprobs(measured, expected)
-    difference = ours - theirs
-    return float(difference.abs().max()) if difference.numel() else 0.0
+    return (ours - theirs).abs().amax(-1)
+
+
+def _largest(rows: Tensor) -> float:
+    return float(rows.max()) if rows.numel() else 0.0
 
 
 def divergence(measured: Tensor, expected: Tensor) -> float:
     """Mean Kullback-Leibler divergence of the measured distributions from the expected ones, in nats."""
+    return float(divergence_rows(measured, expected).mean().clamp_min(0.0))
+
+
+def divergence_rows(measured: Tensor, expected: Tensor) -> Tensor:
+    """The divergence at each position, (rows,); one inf for broken logits."""
     if _broken(measured, expected):
-        return float("inf")
+        return BROKEN
     ours, theirs = _logprobs(measured, expected)
-    return float((theirs.exp() * (theirs - ours)).sum(-1).mean().clamp_min(0.0))
+    return (theirs.exp() * (theirs - ours)).sum(-1)
 
 
-def best(measured: Tensor, expected: Tensor, count: int = 20) -> float:
+def best(measured: Tensor, expected: Tensor) -> float:
     """The 99th percentile of the difference in log-probability of each position's best tokens, in nats."""
+    return float(_best(measured, expected).flatten().quantile(0.99))
+
+
+def best_rows(measured: Tensor, expected: Tensor) -> Tensor:
+    """The largest such difference of each position, (rows,); one inf for broken logits."""
+    return _best(measured, expected).amax(-1)
+
+
+def _best(measured: Tensor, expected: Tensor, count: int = 20) -> Tensor:
     if _broken(measured, expected):
-        return float("inf")
+        return BROKEN[:, None]
     ours, theirs = _logprobs(measured, expected)
     values, tokens = theirs.topk(count)
-    return float((ours.gather(-1, tokens) - values).abs().flatten().quantile(0.99))
+    return (ours.gather(-1, tokens) - values).abs()
 
 
 def repeated(tokens: list[int], width: int = 4) -> float:
@@ -77,10 +120,23 @@ def histogram(measured: Tensor, expected: Tensor) -> list[int]:
 
 def margins_missed(measured: Tensor, expected: Tensor) -> Tensor:
     """Where the argmaxes differ: by how many nats the oracle prefers its own, (misses,)."""
+    lost, missed = _margins(measured, expected)
+    return lost[missed]
+
+
+def margin_rows(measured: Tensor, expected: Tensor) -> Tensor:
+    """The same at each position, (rows,), 0 where the argmaxes are equal."""
+    if _broken(measured, expected):
+        return BROKEN
+    lost, missed = _margins(measured, expected)
+    return lost.where(missed, 0.0)
+
+
+def _margins(measured: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
     prefer = expected.double().log_softmax(-1)
     ours, theirs = measured.argmax(-1, keepdim=True), expected.argmax(-1, keepdim=True)
     lost = (prefer.gather(-1, theirs) - prefer.gather(-1, ours)).squeeze(-1)
-    return lost[(ours != theirs).squeeze(-1)]
+    return lost, (ours != theirs).squeeze(-1)
 
 
 def routes_differing(measured: Tensor, expected: Tensor) -> int:

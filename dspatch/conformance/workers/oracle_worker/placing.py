@@ -66,10 +66,15 @@ def _own(name: str) -> str:
 
 
 def _place(expected: Tensor, found: Tensor, positions: Tensor, band: float) -> dict[str, Any]:
-    """The relative difference over all rows; of the rows off: positions, manner, one token's values."""
-    off = (~(metrics.by_row(found, expected) <= band)).nonzero().flatten().tolist()
+    """The relative difference over all rows and of the median one.
+
+    Of the rows off: positions, manner, one token's values.
+    """
+    rows = metrics.by_row(found, expected)
+    off = (~(rows <= band)).nonzero().flatten().tolist()
     out: dict[str, Any] = {
         "relative": metrics.relative(found, expected),
+        "typical": float(rows.sort()[0][len(rows) // 2]) if len(rows) else 0.0,
         "off": positions[off].tolist(),
     }
     if off:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,32 +19,35 @@ BINS = 12
 TILE = 64  # rows and columns of a weight that are judged together
 
 
-def measure(
-    found: Tensors, expected: Mapping[str, Tensors], weights: Tensors, config: Mapping[str, Any]
-) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """The config, the checkpoint's weights, the same as the engine holds them, and what it computes in."""
+
+    config: Mapping[str, Any]
+    weights: Tensors
+    held: Tensors
+    dtype: str
+
+
+def measure(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> dict[str, Any]:
     """Of each probe in a run its numbers, as JSON values; `found` holds `PROBE|KEY`.
 
     `expected` are the golden tensors of each prompt.
     """
     kinds = sorted({name.partition("|")[0] for name in found if "|" in name})
-    return {
-        kind: MEASURES[kind](twin.below(found, f"{kind}|"), expected, weights, config)
-        for kind in kinds
-    }
+    return {kind: MEASURES[kind](twin.below(found, f"{kind}|"), expected, model) for kind in kinds}
 
 
-def local(
-    found: Tensors, expected: Mapping[str, Tensors], weights: Tensors, config: Mapping[str, Any]
-) -> list[list[Any]]:
+def local(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> list[list[Any]]:
     """[prompt, layer, relative difference of what it adds, tokens compared, tokens].
 
     Tokens that go to other experts than the oracle's compute something else, and are left out.
     """
-    out = []
+    out, config = [], model.config
     prompts = sorted({name.partition(".")[0] for name in found})
     for prompt in prompts:
         golden, own = expected[prompt], twin.below(found, f"{prompt}.")
-        before = weights["model.embed_tokens.weight"][golden["ids"]].float()
+        before = model.weights["model.embed_tokens.weight"][golden["ids"]].float()
         for layer in range(config["num_hidden_layers"]):
             after, delta = golden[f"layer.{layer}"], own[f"delta.{layer}"]
             rows = len(delta)
@@ -57,16 +61,66 @@ def local(
     return out
 
 
-def routed(
-    found: Tensors, expected: Mapping[str, Tensors], weights: Tensors, config: Mapping[str, Any]
-) -> list[list[Any]]:
+def ladder(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> list[list[Any]]:
+    """[layers before the last one kept, the engine's error, that of plain torch in the same dtype].
+
+    Errors are those of the median token's logits, against the oracle's state put through norm and head.
+    """
+    prompt = next(iter(found)).partition(".")[0]
+    own, golden = twin.below(found, f"{prompt}."), expected[prompt]
+    rows = min(len(value) for value in own.values())
+    ids = golden["ids"][:rows].tolist()
+    plain = twin.run(model.config, model.held, ids, dtype=getattr(torch, model.dtype))
+    out = []
+    for depth, state in enumerate(plain.states):
+        right = twin.headed(model.config, model.weights, golden[f"layer.{depth}"][:rows].double())[
+            1
+        ]
+        theirs = twin.headed(model.config, model.weights, state)[1]
+        got = own.get(f"cut.{depth}")
+        if got is not None:
+            errors = (_middle(value[:rows], right) for value in (got, theirs))
+            out.append([depth, *errors])
+    return out
+
+
+def _middle(found: Tensor, right: Tensor) -> float:
+    if found.shape != right.shape:
+        return math.inf
+    return float(metrics.by_row(found, right).sort()[0][len(right) // 2])
+
+
+def replayed(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> list[list[Any]]:
+    """[layer or logits, largest relative difference of a token, tokens] beside a model that goes the engine's ways."""
+    prompt = next(iter(found)).partition(".")[0]
+    golden = expected[prompt]
+    # Engines may divide the stream in float16 by the routed scaling.
+    stretch = float(model.config["routed_scaling_factor"]) if model.dtype == "float16" else 1.0
+    own = metrics.restored(golden, twin.below(found, f"{prompt}."), stretch)
+    layers = range(model.config["num_hidden_layers"])
+    routes = {n: own[f"routes.{n}"] for n in layers if f"routes.{n}" in own}
+    rows = len(own["layer.0"])
+    right = twin.run(model.config, model.held, golden["ids"][:rows].tolist(), routes=routes)
+    pairs = {f"layer.{n}": (own[f"layer.{n}"], right.states[n]) for n in layers}
+    pairs["logits"] = own["logits"], right.logits[-len(own["logits"]) :]
+    return [[name, _largest(*pair), rows] for name, pair in pairs.items()]
+
+
+def _largest(found: Tensor, right: Tensor) -> float:
+    if found.shape != right.shape or not len(right):
+        return math.inf
+    return float(metrics.by_row(found, right).max())
+
+
+def routed(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> list[list[Any]]:
     """[kind of bias, layer, largest difference of a weight, tokens compared, tokens, vanished ones right].
 
     Weights are those before the routed scaling.
     Tokens of which float32 may choose other experts than float64 are left out, and looked at apart
     those whose scores vanish in float32: there the sum of the weights is nothing to divide by.
     """
-    out, v3 = [], config["scoring_func"] == "sigmoid"
+    out, config = [], model.config
+    v3 = config["scoring_func"] == "sigmoid"
     scale = float(config["routed_scaling_factor"])
     for name in sorted({name.rpartition(".")[0] for name in found}):
         own = twin.below(found, f"{name}.")
@@ -89,19 +143,15 @@ def _worst(got: Tensor, right: Tensor) -> float:
     return float((got - right).abs().max()) if got.numel() else math.inf
 
 
-def turned(
-    found: Tensors, expected: Mapping[str, Tensors], weights: Tensors, config: Mapping[str, Any]
-) -> list[list[float]]:
+def turned(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> list[list[float]]:
     """[position, relative difference of the rotated query and key], in float64."""
     positions = found["positions"]
-    right = twin.rotate(config, found["given"].double(), positions.double())
+    right = twin.rotate(model.config, found["given"].double(), positions.double())
     rows = metrics.by_row(found["got"].flatten(1), right.flatten(1))
     return [[int(p), float(value)] for p, value in zip(positions, rows, strict=True)]
 
 
-def sampled(
-    found: Tensors, expected: Mapping[str, Tensors], weights: Tensors, config: Mapping[str, Any]
-) -> dict[str, Any]:
+def sampled(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> dict[str, Any]:
     """How far the drawn tokens lie from the distribution asked for, in standard deviations of chi-square.
 
     `repeated`: the same seeds drew the same tokens; `varied`: others drew others.
@@ -146,9 +196,7 @@ def deviation(drawn: Tensor, right: Tensor) -> float:
     return max((square - degrees) / math.sqrt(2 * degrees), 0.0)
 
 
-def selfkl(
-    found: Tensors, expected: Mapping[str, Tensors], weights: Tensors, config: Mapping[str, Any]
-) -> float:
+def selfkl(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> float:
     """Mean of e^r - 1 - r over the tokens, r how much more the prompt's pass gives a token than its step."""
     difference = (found["prefill"] - found["decode"]).double()
     if not bool(difference.isfinite().all()):
@@ -197,6 +245,8 @@ def _tiles(value: Tensor) -> Tensor:
 
 MEASURES: dict[str, Callable[..., Any]] = {
     "local": local,
+    "ladder": ladder,
+    "replayed": replayed,
     "routed": routed,
     "turned": turned,
     "sampled": sampled,

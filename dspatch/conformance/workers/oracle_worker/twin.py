@@ -21,19 +21,38 @@ Weights = Mapping[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Logits (tokens, vocab) and, of a model with an indexer, each layer's scores (tokens, tokens)."""
+    """Logits (tokens, vocab), the stream after each layer (tokens, hidden), and what the last norm makes of it.
+
+    Of a model with an indexer also each layer's scores (tokens, tokens).
+    """
 
     logits: Tensor
+    states: tuple[Tensor, ...] = ()
+    final: Tensor | None = None
     scores: tuple[Tensor, ...] = ()
 
 
-def run(config: Mapping[str, Any], weights: Weights, ids: list[int]) -> Run:
-    """One forward pass over a whole sequence, in float64."""
-    double = {name: value.double() for name, value in weights.items()}
-    hidden = double["model.embed_tokens.weight"][ids]
-    scores = []
+def run(
+    config: Mapping[str, Any],
+    weights: Weights,
+    ids: list[int],
+    *,
+    dtype: torch.dtype = torch.float64,
+    routes: Mapping[int, Tensor] | None = None,
+) -> Run:
+    """One forward pass over a whole sequence, in float64 or as `dtype` rounds.
+
+    `routes` (tokens, chosen) by layer are the experts to send tokens to, whatever the routers choose.
+    """
+    # A router's bias is no factor of a product; models keep it in float32.
+    own = {
+        n: v if n.endswith("_bias") and v.dtype != dtype and dtype != torch.float64 else v.to(dtype)
+        for n, v in weights.items()
+    }
+    hidden = own["model.embed_tokens.weight"][ids]
+    scores, states = [], []
     for layer in range(config["num_hidden_layers"]):
-        part = below(double, f"model.layers.{layer}.")
+        part = below(own, f"model.layers.{layer}.")
         normed = _norm(hidden, part["input_layernorm.weight"], config)
         unseen = future(len(ids))
         if "index_topk" in config:
@@ -41,10 +60,18 @@ def run(config: Mapping[str, Any], weights: Weights, ids: list[int]) -> Run:
             unseen = _unchosen(scores[-1], config["index_topk"])
         hidden = hidden + attention(config, below(part, "self_attn."), normed, unseen)
         normed = _norm(hidden, part["post_attention_layernorm.weight"], config)
-        hidden = hidden + feed_forward(config, below(part, "mlp."), normed)
-    head = double.get("lm_head.weight", double["model.embed_tokens.weight"])
-    out = _norm(hidden, double["model.norm.weight"], config) @ head.T
-    return Run(logits=out, scores=tuple(scores))
+        chosen = (routes or {}).get(layer)
+        hidden = hidden + feed_forward(config, below(part, "mlp."), normed, chosen)
+        states.append(hidden)
+    final, out = headed(config, own, hidden)
+    return Run(logits=out, states=tuple(states), final=final, scores=tuple(scores))
+
+
+def headed(config: Mapping[str, Any], weights: Weights, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    """What the last norm and the head make of a stream: (tokens, hidden) and (tokens, vocab)."""
+    head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
+    final = _norm(hidden, weights["model.norm.weight"].to(hidden.dtype), config)
+    return final, final @ head.to(hidden.dtype).T
 
 
 def future(tokens: int) -> Tensor:
@@ -111,7 +138,8 @@ def attention(config: Mapping[str, Any], part: Weights, hidden: Tensor, unseen: 
     scores = torch.einsum("qhd,khd->hqk", query[..., :nope], expanded[..., :nope])
     scores = scores + torch.einsum("qhd,kd->hqk", turned[:, :heads], turned[:, heads])
     scores = (scores * softmax_scale(config)).masked_fill(unseen, -math.inf)
-    mixed = torch.einsum("hqk,khd->qhd", scores.softmax(-1), expanded[..., nope:])
+    share = _wide(scores).softmax(-1).to(expanded.dtype)
+    mixed = torch.einsum("hqk,khd->qhd", share, expanded[..., nope:])
     return mixed.reshape(tokens, -1) @ part["o_proj.weight"].T
 
 
@@ -133,7 +161,7 @@ def _mscale(factor: float, mscale: float) -> float:
 
 def rotate(config: Mapping[str, Any], value: Tensor, positions: Tensor | None = None) -> Tensor:
     """Rotate pairs of the last dim by position; see `rotary.rotate`."""
-    return rotary.rotate(value, *_turns(config), positions)
+    return rotary.rotate(value, *_turns(config), positions).to(value.dtype)
 
 
 def _turns(config: Mapping[str, Any]) -> tuple[Tensor, float]:
@@ -151,10 +179,15 @@ def _turns(config: Mapping[str, Any]) -> tuple[Tensor, float]:
     return rotary.frequencies(dim, base, blend), gain
 
 
-def route(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tensor:
+def route(
+    config: Mapping[str, Any], part: Weights, hidden: Tensor, chosen: Tensor | None = None
+) -> Tensor:
     """Mixing weight of every expert for every token, (tokens, experts), zero where not chosen."""
     bias = part.get("gate.e_score_correction_bias", torch.zeros(()))
-    return routed(config, hidden @ part["gate.weight"].T, bias)[0]
+    raw = _wide(hidden @ part["gate.weight"].T)
+    if chosen is None:
+        return routed(config, raw, bias.to(raw.dtype))[0]
+    return weighed(config, _scores(config, raw), chosen.long())
 
 
 def routed(config: Mapping[str, Any], raw: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -163,8 +196,7 @@ def routed(config: Mapping[str, Any], raw: Tensor, bias: Tensor) -> tuple[Tensor
     Both (tokens, ...): the weights of all experts, and the least difference between what was taken
     and what was left, of experts and of groups.
     """
-    v3 = config["scoring_func"] == "sigmoid"
-    score = raw.sigmoid() if v3 else raw.softmax(-1)
+    v3, score = config["scoring_func"] == "sigmoid", _scores(config, raw)
     choice = score + bias if v3 else score
     margin = torch.full((len(raw),), math.inf, dtype=raw.dtype)
     if config["topk_method"] != "greedy":
@@ -175,10 +207,19 @@ def routed(config: Mapping[str, Any], raw: Tensor, bias: Tensor) -> tuple[Tensor
         choice = grouped.masked_fill(kept[..., None] == 0, -math.inf).flatten(-2)
     margin = _margin(choice, config["num_experts_per_tok"], margin)
     chosen = choice.topk(config["num_experts_per_tok"])[1]
+    return weighed(config, score, chosen), margin
+
+
+def _scores(config: Mapping[str, Any], raw: Tensor) -> Tensor:
+    return raw.sigmoid() if config["scoring_func"] == "sigmoid" else raw.softmax(-1)
+
+
+def weighed(config: Mapping[str, Any], score: Tensor, chosen: Tensor) -> Tensor:
+    """The scores (tokens, experts) of the `chosen` ones as mixing weights, 0 elsewhere."""
     weight = torch.zeros_like(score).scatter(1, chosen, score.gather(1, chosen))
     if config["norm_topk_prob"]:
         weight = weight / (weight.sum(-1, keepdim=True) + 1e-20)
-    return weight * config["routed_scaling_factor"], margin
+    return weight * float(config["routed_scaling_factor"])
 
 
 def _margin(values: Tensor, count: int, before: Tensor) -> Tensor:
@@ -189,12 +230,15 @@ def _margin(values: Tensor, count: int, before: Tensor) -> Tensor:
     return before.minimum(best[:, count - 1] - best[:, count])
 
 
-def feed_forward(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tensor:
+def feed_forward(
+    config: Mapping[str, Any], part: Weights, hidden: Tensor, chosen: Tensor | None = None
+) -> Tensor:
     """A dense layer, or shared experts and routed ones, (tokens, hidden) each way."""
     if "gate.weight" not in part:
         return _mlp(part, hidden)
     out = _mlp(below(part, "shared_experts."), hidden)
-    for expert, weight in enumerate(route(config, part, hidden).T):
+    weights = route(config, part, hidden, chosen).to(hidden.dtype)
+    for expert, weight in enumerate(weights.T):
         out = out + weight[:, None] * _mlp(below(part, f"experts.{expert}."), hidden)
     return out
 
@@ -205,7 +249,14 @@ def _mlp(part: Weights, hidden: Tensor) -> Tensor:
 
 
 def _norm(value: Tensor, weight: Tensor, config: Mapping[str, Any]) -> Tensor:
-    return value * (value.square().mean(-1, keepdim=True) + config["rms_norm_eps"]).rsqrt() * weight
+    wide = _wide(value)
+    scale = (wide.square().mean(-1, keepdim=True) + config["rms_norm_eps"]).rsqrt()
+    return (wide * scale * weight).to(value.dtype)
+
+
+def _wide(value: Tensor) -> Tensor:
+    """Sums are float32's at least, as in any engine."""
+    return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
 
 
 def below(weights: Weights, prefix: str) -> dict[str, Tensor]:

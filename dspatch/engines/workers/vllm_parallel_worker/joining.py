@@ -36,11 +36,14 @@ def compare(one: Path, many: Path) -> dict[str, Any]:
 
 
 def said(one: list[dict[str, Any]], many: list[dict[str, Any]]) -> dict[str, Any]:
-    """Texts that are equal, and the worst difference of log-probabilities, in nats.
+    """Texts that are equal, and the differences of log-probabilities, in nats: the worst, and a typical one.
+
+    Of each generated token the largest, of each text the median of these, of all texts the median again.
 
     Compared as far as the texts are equal: what comes after another token answers another question.
     """
     off: list[float] = []
+    middle: list[float] = []
     equal = 0
     for before, after in zip(one, many, strict=True):
         pairs = zip(before["tokens"], after["tokens"], strict=True)
@@ -48,11 +51,25 @@ def said(one: list[dict[str, Any]], many: list[dict[str, Any]]) -> dict[str, Any
         equal += same == len(before["tokens"])
         prompt = len(before["logprobs"]) - len(before["tokens"])
         shown = prompt + same + 1
-        for right, got in zip(before["logprobs"][:shown], after["logprobs"][:shown], strict=True):
-            off += [abs(right[token] - got[token]) for token in right.keys() & got.keys()]
+        rows = [
+            [_number(right[token] - got[token]) for token in right.keys() & got.keys()]
+            for right, got in zip(
+                before["logprobs"][:shown], after["logprobs"][:shown], strict=True
+            )
+        ]
+        off += itertools.chain.from_iterable(rows)
+        middle.append(_middle([max(row, default=0.0) for row in rows[prompt:]]))
+    found = {"worst": max(off, default=0.0), "typical": _middle(middle)}
+    return {"texts": len(one), "equal": equal, "compared": len(off), **found}
+
+
+def _number(difference: float) -> float:
     # max() keeps a number that comes before one that is none.
-    worst = max((math.inf if math.isnan(each) else each for each in off), default=0.0)
-    return {"texts": len(one), "equal": equal, "compared": len(off), "worst": worst}
+    return math.inf if math.isnan(difference) else abs(difference)
+
+
+def _middle(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2] if values else 0.0
 
 
 def joined(shards: list[Any], whole: Any) -> str:

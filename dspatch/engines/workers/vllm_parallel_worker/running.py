@@ -24,7 +24,7 @@ def run(asked: Mapping[str, Any]) -> dict[str, Any]:
     engine = vllm.LLM(
         model=asked["checkpoint"], tensor_parallel_size=asked["degree"], dtype=asked["dtype"],
         enforce_eager=True, max_model_len=512, max_num_seqs=4, seed=0, skip_tokenizer_init=True,
-        max_logprobs=20, enable_prefix_caching=False,
+        max_logprobs=20, enable_prefix_caching=False, **_share_of_gpu(),
     )  # fmt: skip
     engine.collective_rpc(keep_weights, args=(str(folder.resolve()),))
     prompts = [{"prompt_token_ids": ids} for ids in asked["prompts"].values()]
@@ -34,7 +34,14 @@ def run(asked: Mapping[str, Any]) -> dict[str, Any]:
     )  # fmt: skip
     done = engine.generate(prompts, wanted, use_tqdm=False)
     (folder / "said.json").write_text(json.dumps([_said(each) for each in done]))
-    return {"vllm": vllm.__version__, "torch": import_module("torch").__version__}
+    torch = import_module("torch")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return {"vllm": vllm.__version__, "torch": torch.__version__, "device": device}
+
+
+def _share_of_gpu() -> dict[str, float]:
+    """On GPUs, a tenth of each: small models need no more, and one run starts after the other."""
+    return {"gpu_memory_utilization": 0.1} if import_module("torch").cuda.is_available() else {}
 
 
 def _said(done: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -70,6 +71,22 @@ def input_changed(module: Any, change: Callable[[Any], Any]) -> Iterator[None]:
 
     with module.register_forward_pre_hook(hook, with_kwargs=True):
         yield
+
+
+@contextmanager
+def passed_through(layer: Any) -> Iterator[None]:
+    """A decoder layer that adds nothing inside the block."""
+    signature = inspect.signature(layer.forward)
+
+    def forward(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        given = signature.bind(*args, **kwargs).arguments
+        return given["hidden_states"], given["residual"]
+
+    layer.forward = forward
+    try:
+        yield
+    finally:
+        del layer.forward
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 from . import dequantised, older, runs, synthetic
 from .observe import positions_of, recording
-from .plant import UNHEEDED, each
+from .plant import UNHEEDED, each, passed_through
 
 Tensors = dict[str, Any]
 Probe = Callable[[Any, Any, Mapping[str, Any]], Tensors]
@@ -104,6 +104,39 @@ class Fed:
         return hook
 
 
+def ladder(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
+    """One prompt through the model cut after each layer: `ladder|PROMPT.cut.N` (tokens, vocab), its logits."""
+    name, prompt = _medium(request)
+    layers, out = list(model.model.layers), {}
+    for number in range(len(layers)):
+        runs.forget(llm)
+        with each(passed_through(layer) for layer in layers[number + 1 :]):
+            found = runs.generate(llm, {name: prompt}, 1, prompt_logits=True)
+        out[f"ladder|{name}.cut.{number}"] = found[name]["logits"]
+    return out
+
+
+def replayed(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
+    """One prompt, with the experts that its tokens went to, so that another model can go the same ways.
+
+    `replayed|PROMPT.layer.N` (tokens, hidden), `.routes.N` (tokens, chosen) and `.logits` (tokens, vocab).
+    """
+    name, prompt = _medium(request)
+    with recording(model) as recorder:
+        result = runs.generate(llm, {name: prompt}, 1, prompt_logits=True)
+    found = recorder.joined(request["sparse_layers"])
+    if missing := [n for n in request["sparse_layers"] if f"routes.{n}" not in found]:
+        raise LookupError(f"the routers of layers {missing} could not be watched")
+    found = {"logits": result[name]["logits"], **found}
+    return {f"replayed|{name}.{key}": value for key, value in found.items()}
+
+
+def _medium(request: Mapping[str, Any]) -> tuple[str, list[int]]:
+    """A prompt of several blocks that is read in one pass."""
+    name, prompt = list(request["prompts"].items())[-2]
+    return name, prompt
+
+
 def late(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
     """Many more greedy tokens than elsewhere: `late.tokens` and `late.logits` of every step."""
     asked = request["late"]
@@ -147,7 +180,7 @@ def selfkl(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
 
     `selfkl|decode` and `selfkl|prefill`, (tokens,).
     """
-    prompt = list(request["prompts"].values())[-2]
+    _, prompt = _medium(request)
     every = runs.every_token(llm)
     first = _sampling(temperature=1.0, max_tokens=DRAWN, seed=5, logprobs=every)
     drawn = older.generated(llm, [prompt], first)[0].outputs[0]
@@ -214,6 +247,8 @@ def _number(value: float) -> Any:
 
 PROBES: dict[str, Probe] = {
     "local": local,
+    "ladder": ladder,
+    "replayed": replayed,
     "late": late,
     "routed": synthetic.routed,
     "turned": turned,

@@ -1,0 +1,157 @@
+"""In less than float32 a check judges a typical token: a turned router does not fail it, a fault of all tokens does."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dspatch.bench import limits
+from dspatch.bench.noise import Band
+from dspatch.conformance import checks, diagnosis, selftest, statistic, tolerance
+from dspatch.conformance.causes import unasked
+from dspatch.conformance.checks.seen import Seen
+from dspatch.conformance.faults import FAULTS
+from dspatch.conformance.selftest import Planted
+from tests.unit.test_conformance_checks import each, judged, place, prompt, seen
+
+NUMBERS = st.lists(st.none() | st.floats(0, 1e6) | st.just(math.nan), max_size=60)
+
+
+@given(NUMBERS)
+def test_a_typical_value_is_bounded_by_the_worst_and_none_counts_as_the_worst(values: Any) -> None:
+    worst = max(map(statistic.rank, values), default=math.inf)
+    for found in (statistic.median(values), statistic.trimmed(values)):
+        assert not math.isnan(found)
+        assert found <= worst * (1 + 1e-9) or math.isinf(worst)
+    broken = sum(math.isinf(statistic.rank(value)) for value in values)
+    assert math.isinf(statistic.median(values)) == (2 * broken >= len(values) or not values)
+
+
+def test_a_trimmed_mean_leaves_out_one_in_twenty() -> None:
+    assert statistic.trimmed([0.0] * 19 + [5.0]) == 0
+    assert statistic.trimmed([0.0] * 18 + [5.0]) > 0
+    assert statistic.trimmed([0.0] * 18 + [5.0, 5.0]) == pytest.approx(5 / 19)
+
+
+def test_a_row_of_the_worst_token_is_none_of_a_typical_one() -> None:
+    for check in statistic.TYPICAL:
+        worst, typical = "nats", statistic.unit(check, "bfloat16", "nats")
+        assert statistic.of(check, "float32", worst)
+        assert statistic.of(check, "bfloat16", typical)
+        assert not statistic.of(check, "bfloat16", worst)
+        assert not statistic.of(check, "float32", typical)
+    assert statistic.of("golden.routes", "bfloat16", "tokens")
+
+
+def test_a_calibration_starts_anew_where_the_row_was_of_another_measure() -> None:
+    key = ("golden.fp32", "bfloat16", "cpu")
+    stale = replace(tolerance.table()[key], unit="relative difference", noise=0.5, fault=1e-9)
+    band = Band(key=key, noise=1e-4, noise_at="", fault=2e-3, unit="relative difference")
+    found = limits.row(band, {**tolerance.table(), key: stale}, of="e", date="2026-11-30")
+    assert found is not None
+    assert (found.new.noise, found.new.fault) == (1e-4, 2e-3)
+    assert found.new.unit == "relative difference, median token"
+
+
+def test_a_check_without_a_row_gets_its_first_one_from_what_it_measured() -> None:
+    band = Band(key=("layers.new", "float32", "cpu"), noise=1e-4, noise_at="", fault=1, unit="u")
+    found = limits.row(band, {}, of="e", date="2026-11-30")
+    assert found is not None
+    assert (found.new.value, found.new.unit, found.verdict) == (0.01, "u", "new")
+
+
+def test_an_old_row_of_ones_own_is_told_of_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = ("golden.fp32", "bfloat16", "cpu")
+    stale = replace(tolerance.table()[key], unit="relative difference")
+    monkeypatch.setattr(tolerance, "table", lambda: {key: stale})
+    found = judged("golden.fp32", seen(dtype="bfloat16"))
+    assert found.status == "fail"
+    assert "no tolerance for golden.fp32 in bfloat16 on cpu that is of what" in found.note
+
+
+def narrow(**changes: Any) -> Seen:
+    """What a sound engine gives in bfloat16: some tokens went to other experts."""
+    runs = {
+        f"{run}/": {name: turned(**changes) for name in ("short", "long")}
+        for run in ("alone", "together", "again", "late")
+    }
+    return seen(dtype="bfloat16", measures={**seen().measures, "runs": runs})
+
+
+def turned(**changes: Any) -> dict[str, Any]:
+    values = {name: spread(1e-4) for name in ("logits", "layer.0", "layer.1", "layer.2", "final")}
+    values |= {name: spread(0.04) for name in ("logprob", "best")}
+    known = each(**{**values, "margin": spread(0.0, 0.6), **changes})
+    worst = {"prefill_rel": 0.01, "decode_rel": 0.02, "prefill_logprob": 2.0, "decode_logprob": 1.5}
+    inside = {"0.rope": place(relative=0.1, typical=changes.get("rope", 1e-5), off=[16])}
+    return prompt(
+        **{**worst, "worst_missed_margin": 0.9, "best": 0.5, "argmax_missed": 9, "each": known},
+        places={"rows": [0, 16], "found": inside, "unobserved": []},
+    )
+
+
+def spread(usual: float, worst: float = 2.0) -> list[float]:
+    """One token in thirty is far off."""
+    return [worst if number % 30 == 29 else usual for number in range(311)]
+
+
+@pytest.mark.parametrize("name", sorted(statistic.TYPICAL))
+def test_turned_routers_fail_no_check_that_judges_a_typical_token(name: str) -> None:
+    assert judged(name, narrow()).status == "pass"
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "golden.fp32": {"layer.1": spread(1.5e-3)},
+    "layers.inside": {"rope": 0.02},
+    "logits.topk": {"best": spread(0.9)},
+    "greedy.forced": {"margin": [0.0, 0.8] * 155},
+    "decode.paged": {"logprob": [0.04] * 300 + [2.0] * 11},
+    "prefill.chunked": {"logprob": [0.04] * 128 + [1.0] * 183},
+    "prefix.hit": {"logprob": [0.04] * 299 + [2.0] * 12},
+    "batch.mixed": {"logprob": [0.04] * 299 + [2.0] * 12},
+}
+
+
+@pytest.mark.parametrize("name", sorted(statistic.TYPICAL))
+def test_what_most_tokens_have_wrong_fails(name: str) -> None:
+    assert judged(name, narrow(**WRONG[name])).status == "fail"
+
+
+@pytest.mark.parametrize("name", sorted(statistic.TYPICAL))
+def test_a_typical_token_without_a_number_fails(name: str) -> None:
+    nothing: dict[str, Any] = {
+        key: [math.nan] * 311 for key in each() if key not in ("read", "first")
+    }
+    assert judged(name, narrow(**nothing, rope=math.nan)).status == "fail"
+
+
+def test_a_diagnosis_goes_by_the_typical_token_and_turned_routers_are_no_place() -> None:
+    found = [judged("golden.fp32", narrow(**WRONG["golden.fp32"]))]
+    sound = diagnosis.diagnose(narrow(), found, unasked)
+    assert sound is None
+    wrong = diagnosis.diagnose(narrow(rope=0.02), found, unasked)
+    assert wrong is not None
+    assert wrong.symptom.place == "0.rope"
+
+
+def test_a_fault_of_few_tokens_need_not_be_told_the_place_of() -> None:
+    few = next(fault for fault in FAULTS if fault.caught_by == "batch.mixed")
+    all_ = next(fault for fault in FAULTS if fault.caught_by == "golden.fp32")
+    for dtype, fault, misplaced in (
+        ("bfloat16", few, False),
+        ("float32", few, True),
+        ("bfloat16", all_, True),
+    ):
+        failed = replace(judged(fault.caught_by, seen()), dtype=dtype, status="fail")
+        assert Planted(fault=fault, variant="m", results=(failed,)).misplaced is misplaced
+
+
+def test_checks_that_judge_a_typical_token_are_checks() -> None:
+    assert set(statistic.TYPICAL) <= set(checks.CHECKS)
+    judged_runs = {name for names in selftest.RUN_CHECKS.values() for name in names}
+    assert set(statistic.TYPICAL) <= judged_runs
