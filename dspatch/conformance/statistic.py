@@ -11,13 +11,12 @@ TYPICAL = {
     "golden.fp32": "median token",
     "layers.inside": "median token",
     "logits.topk": "median token",
-    "greedy.forced": "mean without the worst twentieth",
+    "greedy.forced": "mean of all tokens",
     "decode.paged": "median token of the median prompt",
     "prefill.chunked": "median token",
     "prefix.hit": "median token of the median prompt",
     "batch.mixed": "median token of the median prompt",
 }
-LEFT_OUT = 20  # one of so many
 
 
 def typical(check: str, dtype: str) -> bool:
@@ -46,8 +45,7 @@ def median(values: Iterable[float | None]) -> float:
     return ordered[len(ordered) // 2] if ordered else math.inf
 
 
-def trimmed(values: Sequence[float | None]) -> float:
-    """The mean without the largest twentieth."""
-    ordered = sorted(map(rank, values))
-    kept = ordered[: len(ordered) - len(ordered) // LEFT_OUT]
-    return sum(kept) / len(kept) if kept else math.inf
+def mean(values: Sequence[float | None]) -> float:
+    """The mean; infinite where a value is none, or where there are none."""
+    ranked = list(map(rank, values))
+    return sum(ranked) / len(ranked) if ranked else math.inf

@@ -25,17 +25,11 @@ NUMBERS = st.lists(st.none() | st.floats(0, 1e6) | st.just(math.nan), max_size=6
 @given(NUMBERS)
 def test_a_typical_value_is_bounded_by_the_worst_and_none_counts_as_the_worst(values: Any) -> None:
     worst = max(map(statistic.rank, values), default=math.inf)
-    for found in (statistic.median(values), statistic.trimmed(values)):
+    for found in (statistic.median(values), statistic.mean(values)):
         assert not math.isnan(found)
         assert found <= worst * (1 + 1e-9) or math.isinf(worst)
     broken = sum(math.isinf(statistic.rank(value)) for value in values)
     assert math.isinf(statistic.median(values)) == (2 * broken >= len(values) or not values)
-
-
-def test_a_trimmed_mean_leaves_out_one_in_twenty() -> None:
-    assert statistic.trimmed([0.0] * 19 + [5.0]) == 0
-    assert statistic.trimmed([0.0] * 18 + [5.0]) > 0
-    assert statistic.trimmed([0.0] * 18 + [5.0, 5.0]) == pytest.approx(5 / 19)
 
 
 def test_a_row_of_the_worst_token_is_none_of_a_typical_one() -> None:

@@ -11,14 +11,14 @@ from dspatch.conformance.statistic import rank
 def forced(seen: Seen) -> Verdict:
     """Teacher-forced argmax at every position: the worst margin of a missed one, in nats.
 
-    In less than float32 the mean margin of all positions, 0 where none was missed, without the worst.
+    In less than float32 the mean over all positions, which has 0 where none was missed.
     """
     if not seen.alone:
         return unseen("no prompt was run")
     missed = sum(measures["argmax_missed"] for measures in seen.alone.values())
     worst = max(rank(measures["worst_missed_margin"]) for measures in seen.alone.values())
     if statistic.typical("greedy.forced", seen.dtype):
-        worst = statistic.trimmed(tokens(seen.alone, "margin"))
+        worst = statistic.mean(tokens(seen.alone, "margin"))
     positions = sum(m["tokens"] - 1 + m["steps"] for m in seen.alone.values())
     broken = [prompt for prompt, m in seen.alone.items() if not m["finite"]]
     note = f"{missed} of {positions} positions missed"
