@@ -40,9 +40,14 @@ def rank(value: float | None) -> float:
 
 
 def median(values: Iterable[float | None]) -> float:
-    """The middle value, the larger of two; a value that is none counts as the largest, no values as none."""
+    """The middle value, the larger of two; infinite where one is none, or where there are none.
+
+    A token without a number is no token that rounding sent elsewhere.
+    """
     ordered = sorted(map(rank, values))
-    return ordered[len(ordered) // 2] if ordered else math.inf
+    if not ordered or math.isinf(ordered[-1]):
+        return math.inf
+    return ordered[len(ordered) // 2]
 
 
 def mean(values: Sequence[float | None]) -> float:

@@ -100,7 +100,7 @@ def _run(seen: Seen, run: str, band: float) -> Symptom | None:
     prompts = seen.prompts(run)
     choices = tolerance.find("indexer.choices", seen.dtype, seen.device)
     missed = choices.limit if choices else 0.0
-    of = _Judge(dtype=seen.dtype, band=band, missed=missed, turned=_turned(seen))
+    of = _Judge(dtype=seen.dtype, band=band, missed=missed, routers=_routers(seen, run))
     wrong = [
         (_order(*_split(name)), prompt, name, entry)
         for prompt, measures in prompts.items()
@@ -124,19 +124,22 @@ def _run(seen: Seen, run: str, band: float) -> Symptom | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Judge:
-    """What is wrong of one prompt: beyond `band`, a score `missed`, so large a share of `turned` tokens."""
+    """What is wrong of one prompt: beyond `band`, a score `missed`, a choice of one of the `routers`.
+
+    These are named as places, and wrong by the tokens of all prompts: of one some may be turned by rounding.
+    """
 
     dtype: str
     band: float
     missed: float
-    turned: float
+    routers: frozenset[str]
 
     def wrong(self, name: str, entry: Mapping[str, Any]) -> bool:
         """Whether an operation is: any token of it in float32, a typical one where rounding turns routers."""
         if not statistic.typical("layers.inside", self.dtype):
             return bool(entry["off"])
         if name.endswith(inside.CHOICE):
-            return not entry["relative"] <= self.turned
+            return bool(entry["off"]) and name in self.routers
         return not inside.value(entry, self.dtype) <= self.band
 
     def of_all(self, measures: Mapping[str, Any], name: str, whole: Sequence[float]) -> float:
@@ -146,11 +149,19 @@ class _Judge:
         return max(map(statistic.rank, whole), default=0.0)
 
 
-def _turned(seen: Seen) -> float:
-    """The share of tokens whose router may choose otherwise, by what golden.routes grants all layers."""
+def _routers(seen: Seen, run: str) -> frozenset[str]:
+    """The routers that send more tokens elsewhere than golden.routes grants all layers together."""
     limit = tolerance.find("golden.routes", seen.dtype, seen.device)
     total = sum(row[2] for m in seen.alone.values() for row in m.get("routes", ()))
-    return limit.limit / total if limit and total else 0.0
+    granted = limit.limit / total if limit and total else 0.0
+    counts: dict[str, list[int]] = {}
+    for measures in seen.prompts(run).values():
+        places = _places(measures)
+        for name, entry in places["found"].items():
+            if name.endswith(inside.CHOICE):
+                off, of = counts.setdefault(name, [0, 0])
+                counts[name] = [off + len(entry["off"]), of + len(places["rows"])]
+    return frozenset(name for name, (off, of) in counts.items() if off > granted * of)
 
 
 def _entries(measures: Mapping[str, Any], judge: _Judge) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -28,8 +28,8 @@ def test_a_typical_value_is_bounded_by_the_worst_and_none_counts_as_the_worst(va
     for found in (statistic.median(values), statistic.mean(values)):
         assert not math.isnan(found)
         assert found <= worst * (1 + 1e-9) or math.isinf(worst)
-    broken = sum(math.isinf(statistic.rank(value)) for value in values)
-    assert math.isinf(statistic.median(values)) == (2 * broken >= len(values) or not values)
+        # One token without a number is enough.
+        assert math.isinf(found) == math.isinf(worst)
 
 
 def test_a_row_of_the_worst_token_is_none_of_a_typical_one() -> None:

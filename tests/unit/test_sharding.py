@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dspatch import sharding
-from dspatch.conformance import parallel, small
+from dspatch.conformance import parallel, small, statistic, tolerance
 from dspatch.engines.workers.vllm_parallel_worker import joining
 from dspatch.errors import ParallelError
 
@@ -97,7 +98,18 @@ def test_a_log_probability_that_is_no_number_is_the_worst_wherever_it_stands() -
     for place in range(3):
         own = [-1.0, -2.5, -3.0]
         own[place] = nothing
-        assert joining.said([one], [said(*own)])["worst"] == float("inf")
+        found = joining.said([one], [said(*own)])
+        assert (found["worst"], found["typical"]) == (float("inf"), float("inf"))
+
+
+def test_a_step_that_rounding_turned_is_no_typical_one() -> None:
+    def told(*logprobs: float) -> dict[str, Any]:
+        return said(*logprobs, tokens=(7, 8, 9))
+
+    one = told(-1.0, -2.0, -3.0, -4.0)
+    found = joining.said([one], [told(-1.0, -2.0, -3.0, -4.5)])
+    assert (found["worst"], found["typical"]) == (0.5, 0.0)
+    assert joining.said([one], [told(-1.0, -2.5, -3.5, -4.5)])["typical"] == 0.5
 
 
 def test_texts_without_a_token_in_common_compare_nothing() -> None:
@@ -107,7 +119,7 @@ def test_texts_without_a_token_in_common_compare_nothing() -> None:
 
 
 GOOD = {
-    "texts": 4, "equal": 4, "compared": 900, "worst": 4e-6, "weights": 30, "split": 15,
+    "texts": 4, "equal": 4, "compared": 900, "worst": 4e-6, "typical": 1e-6, "weights": 30, "split": 15,
     "lost": [], "blind": [], "processes": 2,
 }  # fmt: skip
 
@@ -120,15 +132,19 @@ def status(**changed: Any) -> list[str]:
     ("dtype", "fault", "found"),
     [
         ("bfloat16", {}, ["not-shown", "pass"]),
-        ("bfloat16", {"worst": float("nan")}, ["fail", "pass"]),
+        ("bfloat16", {"typical": float("inf")}, ["fail", "pass"]),
         ("bfloat16", {"compared": 0, "worst": 0.0}, ["fail", "pass"]),
         ("bfloat16", {"lost": ["model.x.weight"]}, ["not-shown", "fail"]),
         ("float8", {}, ["fail", "pass"]),
     ],
 )
 def test_a_dtype_in_which_no_tolerance_decides_passes_no_log_probabilities(
-    dtype: str, fault: dict[str, Any], found: list[str]
+    dtype: str, fault: dict[str, Any], found: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    key = (parallel.LIKE, "bfloat16", "cpu")
+    unit = statistic.unit(parallel.LIKE, "bfloat16", "nats")
+    none = replace(tolerance.table()[key], value=None, unit=unit)
+    monkeypatch.setattr(tolerance, "table", lambda: {key: none})
     judged = parallel.judged("m", dtype, {**GOOD, **fault})
     assert [each.status for each in judged] == found
     assert dtype in judged[0].note

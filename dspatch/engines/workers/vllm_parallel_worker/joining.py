@@ -59,7 +59,9 @@ def said(one: list[dict[str, Any]], many: list[dict[str, Any]]) -> dict[str, Any
         ]
         off += itertools.chain.from_iterable(rows)
         middle.append(_middle([max(row, default=0.0) for row in rows[prompt:]]))
-    found = {"worst": max(off, default=0.0), "typical": _middle(middle)}
+    worst = max(off, default=0.0)
+    # What is no number is wrong wherever it stands.
+    found = {"worst": worst, "typical": _middle(middle) if worst < math.inf else worst}
     return {"texts": len(one), "equal": equal, "compared": len(off), **found}
 
 
