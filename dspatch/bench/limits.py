@@ -49,7 +49,7 @@ def row(band: Band, known: Mapping[Key, Tolerance], *, of: str, date: str) -> Ro
     fault = _elsewhere(dtype, old, pattern) if band.fault is None else band.fault
     seen = max(band.noise, old.noise if old else 0.0)
     weakest = min(fault, old.fault if old else math.inf)
-    value, why = limit(seen, weakest, pattern)
+    value, why = limit(seen, weakest, pattern, own=pattern is old or dtype == "float32")
     stands = old is not None and value == old.value
     new = Tolerance(
         value=value,
@@ -71,13 +71,17 @@ def _first(band: Band) -> Tolerance | None:
     )
 
 
-def limit(seen: float, weakest: float, before: Tolerance) -> tuple[float | None, str]:
+def limit(
+    seen: float, weakest: float, before: Tolerance, *, own: bool = True
+) -> tuple[float | None, str]:
     """The tolerance between noise and weakest fault, and how it was made.
 
-    The one before stands where there is room around it, and its reason with it.
+    The one before stands where there is room around it, and its reason with it; one of another dtype
+    (not its `own`) only where there was noise to hold it against, or where it is exact.
     """
     value = before.value
-    if value is not None and seen * ROOM <= value and value * ROOM <= weakest:
+    held = own or seen > 0 or value == 0
+    if held and value is not None and seen * ROOM <= value and value * ROOM <= weakest:
         return value, ""
     if not weakest > seen * CLOSE:
         return None, "noise and the weakest fault are too close for any limit"

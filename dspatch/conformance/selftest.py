@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dspatch import engines
-from dspatch.conformance import causes, checks, diagnosis, faults, small, statistic, suite
+from dspatch.conformance import (
+    causes,
+    checks,
+    diagnosis,
+    faults,
+    small,
+    statistic,
+    suite,
+    symptom,
+)
 from dspatch.conformance.checks import inside
 from dspatch.conformance.checks.seen import Seen
 from dspatch.conformance.diagnosis import Diagnosis
@@ -77,14 +86,16 @@ class Planted:
     def misplaced(self) -> bool:
         """Whether the fault was caught and its place is another than where it was planted.
 
-        In a dtype without a band for numbers inside the model nothing can be looked for, and in less than
-        float32 none need be told where only some tokens are wrong.
+        In a dtype without a band for numbers inside the model nothing can be looked for. Where only some
+        tokens are wrong, in less than float32 it may be told further down, or not at all.
         """
-        if diagnosis.band(self.dtype, self.device) is None:
+        unknown = diagnosis.band(self.dtype, self.device) is None
+        if unknown or self.outcome != "caught" or self.found_at in self.fault.at:
             return False
         narrow = statistic.typical("layers.inside", self.dtype)
-        untold = narrow and not self.found_at and self.fault.caught_by not in inside.OF_ALL_TOKENS
-        return self.outcome == "caught" and self.found_at not in self.fault.at and not untold
+        if not narrow or self.fault.caught_by in inside.OF_ALL_TOKENS:
+            return True
+        return bool(self.found_at) and not symptom.later(self.found_at, self.fault.at[0])
 
     @property
     def outcome(self) -> str:

@@ -229,6 +229,11 @@ def _split(name: str) -> tuple[int | None, str]:
     return (int(layer) if layer else None), operation
 
 
+def later(place: str, than: str) -> bool:
+    """Whether a place comes after another in the order of computation."""
+    return _order(*_split(place)) > _order(*_split(than))
+
+
 def _order(layer: int | None, operation: str) -> tuple[int, int]:
     names: Sequence[str] = list(knowledge().places)
     number = names.index(operation) if operation in names else len(names)

@@ -15,9 +15,11 @@ from dspatch.bench.noise import Band
 from dspatch.conformance import checks, diagnosis, selftest, statistic, tolerance
 from dspatch.conformance.causes import unasked
 from dspatch.conformance.checks.seen import Seen
+from dspatch.conformance.diagnosis import Diagnosis
 from dspatch.conformance.faults import FAULTS
 from dspatch.conformance.selftest import Planted
 from tests.unit.test_conformance_checks import each, judged, place, prompt, seen
+from tests.unit.test_conformance_faults import at
 
 NUMBERS = st.lists(st.none() | st.floats(0, 1e6) | st.just(math.nan), max_size=60)
 
@@ -133,16 +135,36 @@ def test_a_diagnosis_goes_by_the_typical_token_and_turned_routers_are_no_place()
     assert wrong.symptom.place == "0.rope"
 
 
-def test_a_fault_of_few_tokens_need_not_be_told_the_place_of() -> None:
-    few = next(fault for fault in FAULTS if fault.caught_by == "batch.mixed")
-    all_ = next(fault for fault in FAULTS if fault.caught_by == "golden.fp32")
-    for dtype, fault, misplaced in (
-        ("bfloat16", few, False),
-        ("float32", few, True),
-        ("bfloat16", all_, True),
-    ):
-        failed = replace(judged(fault.caught_by, seen()), dtype=dtype, status="fail")
-        assert Planted(fault=fault, variant="m", results=(failed,)).misplaced is misplaced
+@pytest.mark.parametrize(
+    ("dtype", "check", "place", "misplaced"),
+    [
+        ("bfloat16", "decode.paged", "", False),
+        ("bfloat16", "decode.paged", "2.experts", False),
+        ("bfloat16", "decode.paged", "0.rope", True),
+        ("float32", "decode.paged", "", True),
+        ("float32", "decode.paged", "2.experts", True),
+        ("bfloat16", "golden.fp32", "", True),
+        ("bfloat16", "golden.fp32", "2.experts", True),
+    ],
+)
+def test_a_fault_of_few_tokens_need_not_be_told_where_it_is_planted(
+    dtype: str, check: str, place: str, misplaced: bool
+) -> None:
+    fault = next(one for one in FAULTS if one.caught_by == check)
+    failed = replace(judged(check, seen()), dtype=dtype, status="fail")
+    found = Diagnosis(variant="m", symptom=at(place), causes=()) if place else None
+    one = Planted(fault=fault, variant="m", results=(failed,), diagnosis=found)
+    assert one.misplaced is misplaced
+
+
+def test_no_noise_in_less_than_float32_is_not_held_against_float32_s_limit() -> None:
+    known = tolerance.table()
+    before = known["inv.selfkl", "float32", "cpu"]
+    for dtype, value in (("float32", before.value), ("bfloat16", 0.017)):
+        band = Band(key=("inv.selfkl", dtype, "other"), noise=0, noise_at="", fault=0.17)
+        found = limits.row(band, known, of="e", date="2026-11-30")
+        assert found is not None
+        assert found.new.value == value
 
 
 def test_checks_that_judge_a_typical_token_are_checks() -> None:
