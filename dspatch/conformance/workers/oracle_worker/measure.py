@@ -40,9 +40,8 @@ def measure(
     given = load_file(stored) if stored else tensors
     compared = weights(given, below(found, "weights/"), dtype)
     config = json.loads(checkpoint.with_name("oracle.json").read_text())
-    model = probing.Model(
-        config=config, weights=tensors, held=_held(tensors, below(found, "weights/")), dtype=dtype
-    )
+    held = _held(tensors, below(found, "weights/"), dtype)
+    model = probing.Model(config=config, weights=tensors, held=held, dtype=dtype)
     runs, probes = {}, {}
     for name in _runs(found):
         own = below(found, name)
@@ -51,9 +50,9 @@ def measure(
     return {"runs": runs, "probes": probes, "weights": compared, "sane": sane}
 
 
-def _held(weights: Tensors, found: Tensors) -> dict[str, Tensor]:
+def _held(weights: Tensors, found: Tensors, dtype: str) -> dict[str, Tensor]:
     """The weights as the engine holds them: rounded to its dtype, where it keeps them in that."""
-    return {n: v.to(found[n].dtype) if n in found else v for n, v in weights.items()}
+    return {n: _in(v, found[n], dtype) if n in found else v for n, v in weights.items()}
 
 
 def _runs(found: Iterable[str]) -> list[str]:

@@ -204,14 +204,13 @@ def selfkl(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> flo
     return float((difference.expm1() - difference).mean())
 
 
-def dequantised(
-    found: Tensors, expected: Mapping[str, Tensors], weights: Tensors, config: Mapping[str, Any]
-) -> dict[str, Any]:
+def dequantised(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> dict[str, Any]:
     """The `worst` tile of what projections multiply by, and `where`; how many were `seen`, and who was `absent`.
 
     By how much a number differs from the one that is stood for, by the largest of its tile. Routed experts
     have no product with an identity; `absorbed` counts those of attention that were put together again.
     """
+    weights = model.weights
     rows = [
         (*_tile(value, weights[name.removesuffix(".absorbed")]), name)
         for name, value in found.items()
