@@ -159,6 +159,39 @@ assert rules.values_near(text, text, torch.cat((first[:1], first)), long, 101), 
 assert not rules.values_near(text, text, torch.cat((first[:1], first)), long, 100)
 """
 
+# A model that goes given ways computes what it would have; other ways change it; rounding stays rounding.
+WAYS = """
+from oracle_worker import each
+seen = {}
+kept = twin.routed
+def note(config, raw, bias):
+    weights, margin = kept(config, raw, bias)
+    seen[len(seen) + config["first_k_dense_replace"]] = weights.topk(config["num_experts_per_tok"])[1]
+    return weights, margin
+twin.routed = note
+plain = twin.run(config, weights, ids)
+twin.routed = kept
+same = twin.run(config, weights, ids, routes=seen)
+assert metrics.relative(same.logits, right) < 1e-20 and len(same.states) == config["num_hidden_layers"]
+last = max(seen)
+moved = {**seen, last: (seen[last] + 1) % config["n_routed_experts"]}
+other = twin.run(config, weights, ids, routes=moved)
+assert metrics.relative(other.states[last], plain.states[last]) > 1e-3
+assert metrics.relative(other.states[last - 1], plain.states[last - 1]) == 0
+assert metrics.relative(twin.headed(config, weights, plain.states[-1])[1], right) < 1e-20
+coarse = twin.run(config, weights, ids, dtype=torch.bfloat16)
+rows = metrics.by_row(coarse.logits.double(), right)
+assert coarse.logits.dtype == torch.bfloat16 and 1e-6 < float(rows.median()) < 1e-3, rows
+found = {"logits": right.float(), "layer.0": plain.states[0].float()}
+golden = {"ids": torch.tensor([*ids, 0]), "logits": right, "layer.0": plain.states[0]}
+told = each.measure(golden, found, found["logits"], right, len(ids))
+assert told["first"] == 0 and len(told["logprob"]) == len(told["layer.0"]) == len(ids)
+assert max(told["logprob"]) < 1e-4 and max(told["margin"]) == 0
+broken = {**found, "logits": found["logits"].index_fill(0, torch.tensor([3]), float("nan"))}
+told = each.measure(golden, broken, broken["logits"], right, len(ids))
+assert told["logprob"] == [float("inf")] * len(ids) and told["logits"].count(float("inf")) == 1
+"""
+
 METRICS = """
 x = torch.randn(5, 7)
 nan = torch.full_like(x, float("nan"))
@@ -344,8 +377,8 @@ def test_the_oracle_would_be_seen_to_be_wrong(name: str) -> None:
 def test_measures_say_what_they_should() -> None:
     standing = oracle.ensure()
     golden = standing.golden([small.case("deepseek-v3")])[0]
-    # One process for all three: importing torch is what takes the time.
-    assert ask(standing, golden, PLACES + RULES + METRICS, "short") == []
+    # One process for all of them: importing torch is what takes the time.
+    assert ask(standing, golden, PLACES + RULES + WAYS + METRICS, "short") == []
 
 
 def test_a_checkpoint_of_one_s_own_is_read_and_its_faults_are_named() -> None:

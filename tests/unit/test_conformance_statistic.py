@@ -153,7 +153,7 @@ def test_a_fault_of_few_tokens_need_not_be_told_where_it_is_planted(
     fault = next(one for one in FAULTS if one.caught_by == check)
     failed = replace(judged(check, seen()), dtype=dtype, status="fail")
     found = Diagnosis(variant="m", symptom=at(place), causes=()) if place else None
-    one = Planted(fault=fault, variant="m", results=(failed,), diagnosis=found)
+    one = Planted(fault=fault, variant="m", results=(failed,), diagnosis=found, dtype=dtype)
     assert one.misplaced is misplaced
 
 
