@@ -40,7 +40,7 @@ CODE = tuple(
 
 @dataclass(frozen=True, kw_only=True)
 class AppliedPatch:
-    """A patch as it was applied: its content by hash, its commit, how it came on, what it changed."""
+    """A patch as it was applied: its content by hash, its commit, how it came on, where, what it changed."""
 
     name: str
     subject: str
@@ -49,6 +49,7 @@ class AppliedPatch:
     how: How
     upstream: str
     paths: tuple[str, ...]
+    package: str
     statistics: Mapping[str, Any]
 
 
@@ -200,6 +201,7 @@ def _applied_patches(
             how=_how(result),
             upstream=result.patch.upstream,
             paths=tuple(sorted(result.outcome.changes if result.outcome else ())),
+            package=result.patch.package,
             statistics=diffs.statistics(text),
         )
         for result, oid, text in zip(results, ids, texts, strict=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -44,6 +45,11 @@ class Extension:
     def folders(self) -> frozenset[str]:
         """The folders that its sources lie in, which are all its own."""
         return frozenset(str(PurePosixPath(unit.source).parent) for unit in self.units)
+
+    def moved(self, to: Callable[[str], str]) -> Extension:
+        """The extension with other paths."""
+        units = tuple(replace(unit, source=to(unit.source)) for unit in self.units)
+        return replace(self, path=to(self.path), units=units)
 
     def owns(self, path: str) -> bool:
         """Whether a file of the tree is one of its sources, or lies beside them."""

@@ -20,11 +20,13 @@ FORM_SUFFIX = ".diff"
 _PATCH_KEYS = (
     "subject", "reason", "upstream", "drop-when", "targets", "needs", "families", "reference-ops",
     "written-for", "also-written-for", "fuzz", "waive", "upstream-test", "numbers", "file", "edit",
-    "extension", "option",
+    "extension", "option", "at",
 )  # fmt: skip
 _FILE_KEYS = ("path", "template", "when")
 _EDIT_KEYS = ("file", "symbol", "verb", "find", "text", "when")
 _WAIVE_KEYS = ("symbol", "reason", "shape")
+# Begins a path in the folder of the package that the trait `at` names.
+HERE = "@/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +94,8 @@ class Patch:
 
     `files` and `edits` render it on any revision; `forms` are the change as diffs, each made on
     one revision. `shipped` says that it came with dspatch, not from the user's own layer. `option`
-    is what a job must ask for to have it.
+    is what a job must ask for to have it. Paths that begin with `@/` lie in the folder of the package
+    that the trait `at` names; `package` is that package once it is known.
     """
 
     name: str
@@ -118,6 +121,35 @@ class Patch:
     upstream_test: UpstreamTest | None = None
     numbers: str | None = None
     option: str | None = None
+    at: str | None = None
+    package: str = ""
+
+    def placed(self, facts: Traits) -> Patch:
+        """The patch with the paths that it has on this checkout, where the trait `at` says so.
+
+        Raises `PatchFormatError` where the trait has no value.
+        """
+        if self.at is None:
+            return self
+        package = facts.get_or_none(self.at)
+        if package is None:
+            raise PatchFormatError(
+                f"{self.name}: `at` is {self.at}, which has no value on this checkout.",
+                next=f"let `needs` leave out such checkouts, or give {self.at} a value there",
+            )
+        return self.within(str(package))
+
+    def within(self, package: str) -> Patch:
+        """The patch with its paths in the folder of a package, by the package's dotted name."""
+        return replace(
+            self,
+            package=package,
+            files=tuple(replace(each, path=_below(package, each.path)) for each in self.files),
+            edits=tuple(replace(each, file=_below(package, each.file)) for each in self.edits),
+            extensions=tuple(
+                each.moved(lambda path: _below(package, path)) for each in self.extensions
+            ),
+        )
 
     def with_forms(self, more: tuple[Form, ...]) -> Patch:
         """The patch with more forms; one of them stands for that of its own on the same revision."""
@@ -191,6 +223,7 @@ def load(
         upstream_test=_upstream_test(source, folder),
         numbers=source.get(table, "numbers", str) if "numbers" in table else None,
         option=_option(source),
+        at=_at(source, known, [*(new.path for new in files), *(edit.file for edit in edits)]),
     )
 
 
@@ -220,6 +253,24 @@ def _extensions(source: tomlfile.TomlFile, files: tuple[NewFile, ...]) -> tuple[
                 f"`{unit.source}` is no [[file]] of this patch", key="units", within="extension"
             )
     return found
+
+
+def _at(source: tomlfile.TomlFile, known: Mapping[str, Trait], paths: Iterable[str]) -> str | None:
+    if "at" not in source.data:
+        if any(path.startswith(HERE) for path in paths):
+            raise source.fail(
+                f"`{HERE}` begins a path, and no `at` names the trait that says where"
+            )
+        return None
+    name = source.get(source.data, "at", str)
+    if name not in known or "first_of" not in known[name].question:
+        raise source.fail(f"`{name}` is no trait with a value in traits.toml", key="at")
+    return name
+
+
+def _below(package: str, path: str) -> str:
+    folder = package.replace(".", "/")
+    return f"{folder}/{path.removeprefix(HERE)}" if path.startswith(HERE) else path
 
 
 def _text(

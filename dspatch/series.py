@@ -126,7 +126,7 @@ class Series:
             what = facts.definitions[missing.removeprefix("!")].what
             absent = "this checkout has: " if missing.startswith("!") else "not in this checkout: "
             return Planned(patch=patch, status="not needed", why=absent + what)
-        return Planned(patch=patch, status="applies", why="")
+        return Planned(patch=patch.placed(facts), status="applies", why="")
 
     def outside(
         self, patch: Patch, target: str, families: Sequence[frozenset[str]]

@@ -56,13 +56,14 @@ def declared(job: Job, content: Mapping[str, Any], *, left_out: bool) -> Extensi
 
     Raises `MissingToolsError` when they are wanted and no compiler here is new enough.
     """
-    applied = {patch["name"]: set(patch["paths"]) for patch in content["patches"]}
+    applied = {patch["name"]: patch for patch in content["patches"]}
     found = tuple(
         extension
         for patch in layered(job.id.engine).patches
-        for extension in patch.extensions
+        if patch.name in applied
+        for extension in patch.within(applied[patch.name].get("package", "")).extensions
         # A form of the patch may be without them.
-        if all(unit.source in applied.get(patch.name, ()) for unit in extension.units)
+        if all(unit.source in applied[patch.name]["paths"] for unit in extension.units)
     )
     wanted = found and not left_out
     return Extensions(declared=found, compiler=own.compiler_for(found) if wanted else None)

@@ -116,7 +116,8 @@ def _right(
     changed = Draft(engine=draft.engine, changes={**draft.changes, **sources})
     try:
         with changed.tried() as series:
-            now = onto.rendered(series.patch(patch.name), files, place.context)
+            anew = series.patch(patch.name).placed(place.context.traits)
+            now = onto.rendered(anew, files, place.context)
     except DspatchError:
         return set()
     now = _real(now, files)

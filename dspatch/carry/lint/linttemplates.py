@@ -88,6 +88,7 @@ def unused_traits(series: Series) -> Iterator[Fault]:
 
 def _asked(patch: Patch) -> Iterator[str]:
     yield from patch.needs
+    yield from filter(None, [patch.at])
     for file in patch.files:
         yield from file.when
     for edit in patch.edits:

@@ -104,7 +104,7 @@ class Keys:
         texts += [(patch.templates / file.template).read_text() for file in patch.files]
         words = {word for text in texts for word in re.findall(r"\w+", text)}
         named = [*(name.removeprefix("!") for name in patch.needs), *patch.conditions]
-        named += [name for name in self._series.traits if name in words]
+        named += [name for name in self._series.traits if name in words or name == patch.at]
         return traits.rests_on([{"trait": name} for name in named], self._series.traits)
 
 
