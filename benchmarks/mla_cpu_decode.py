@@ -2,9 +2,10 @@
 
     PYTHON benchmarks/mla_cpu_decode.py --heads 16 --contexts 1024 8192
 
-PYTHON is that of an environment with a patched vLLM 0.32.0 (`dspatch run` makes one, and names it in the
-receipt of conformance). All read the same paged cache and are held to a reference in float64 first. They take
-turns, upstream's kernel twice in each: the difference of the two is the spread. What is told is the time that a
+PYTHON is that of an environment with a patched vLLM (`dspatch run` makes one, and names it in the receipt of
+conformance); where that has no kernel of its own for MLA on CPU, ours in PyTorch is the peer. All read the same
+paged cache and are held to a reference in float64 first. They take turns, the peer twice in each: the difference
+of the two is the spread. What is told is the time that a
 tenth of the calls keep below, as other work on the machine only ever adds. Planning is not timed: a step does it
 once for all layers. With --cpu-time it is the calling thread's own time that is told, which a loaded machine lengthens
 less; that wants --threads 1. DSPATCH_CPU_MLA_KERNEL names the compiled kernel that is timed, the best one unless set.
@@ -16,8 +17,9 @@ import argparse
 import statistics
 import time
 import unittest.mock
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 RANK, ROPE, BLOCK = 512, 64, 16
@@ -27,7 +29,7 @@ TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2}
 
 
 def case(torch: Any, ops: Any, *, heads: int, context: int, batch: int, dtype: Any) -> Any:
-    """The operators on one question, each as a function without arguments that returns [batch, heads, RANK]."""
+    """The operators on one question, the peer first: functions without arguments that return [batch, heads, RANK]."""
     blocks = -(-context // BLOCK)
     cache = torch.randn(batch * blocks, BLOCK, RANK + ROPE).to(dtype)
     table = torch.randperm(batch * blocks).view(batch, blocks).to(torch.int32)
@@ -53,7 +55,10 @@ def case(torch: Any, ops: Any, *, heads: int, context: int, batch: int, dtype: A
     rows = cache.view(-1, BLOCK, RANK + ROPE)[table.long()].view(batch, -1, RANK + ROPE)
     rows = rows[:, :context].double()
     weights = (query.double() @ rows.mT * scale).softmax(-1)
-    return (upstream, compiled, in_torch), weights @ rows[..., :RANK]
+    found = {"upstream": upstream, "PyTorch": in_torch, "compiled": compiled}
+    if not hasattr(torch.ops._C, "mla_decode_kvcache"):
+        del found["upstream"]
+    return found, weights @ rows[..., :RANK]
 
 
 def times(functions: list[Operator], seconds: float, clock: Clock) -> list[list[float]]:
@@ -81,42 +86,54 @@ def main() -> None:
     if asked.cpu_time and asked.threads != 1:
         parser.error("--cpu-time wants --threads 1: it does not see what other threads do")
     clock = time.thread_time if asked.cpu_time else time.perf_counter
-    torch, ops = import_module("torch"), import_module("vllm.v1.attention.ops.cpu_mla")
-    import_module("vllm.platforms").current_platform.import_kernels()
+    torch, ops = import_module("torch"), operators()
     torch.manual_seed(0)
     torch.set_num_threads(asked.threads)
     print(f"{ops.cpu_mla_compiled.chosen().name}, {asked.heads} heads, {asked.threads} threads")
-    print("| dtype | batch | context | upstream, ms | compiled, ms | PyTorch, ms", end=" ")
-    print("| upstream / compiled | upstream / PyTorch | spread |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    shapes = [(b, c) for b in asked.batches for c in asked.contexts]
     for dtype in ("float32", "bfloat16"):
-        for batch in asked.batches:
-            for context in asked.contexts:
-                functions, right = case(
-                    torch, ops,
-                    heads=asked.heads, context=context, batch=batch, dtype=getattr(torch, dtype),
-                )  # fmt: skip
-                hold(functions, right, TOLERANCE[dtype])
-                told = row(functions, asked.seconds, clock)
-                print(f"| {dtype} | {batch} | {context} | {told} |", flush=True)
+        for batch, context in shapes:
+            functions, right = case(
+                torch, ops,
+                heads=asked.heads, context=context, batch=batch, dtype=getattr(torch, dtype),
+            )  # fmt: skip
+            hold(functions, right, TOLERANCE[dtype])
+            if (dtype, batch, context) == ("float32", *shapes[0]):
+                print(head(list(functions)))
+            told = row(functions, asked.seconds, clock)
+            print(f"| {dtype} | {batch} | {context} | {told} |", flush=True)
 
 
-def hold(functions: Sequence[Operator], right: Any, bound: float) -> None:
+def operators() -> Any:
+    """The patched release's operators of MLA on CPU, wherever it has them, with upstream's kernels loaded."""
+    if find_spec("vllm.v1") is None:
+        return import_module("vllm.attention.ops.cpu_mla")
+    import_module("vllm.platforms").current_platform.import_kernels()
+    return import_module("vllm.v1.attention.ops.cpu_mla")
+
+
+def hold(functions: Mapping[str, Operator], right: Any, bound: float) -> None:
     """Refuse to time an operator that is not right, by its relative error."""
-    for function in functions:
+    for name, function in functions.items():
         off = ((function().double() - right).norm() / right.norm()).item()
-        assert off < bound, f"{function.__name__} is off by {off}"
+        assert off < bound, f"{name} is off by {off}"
 
 
-def row(functions: Sequence[Operator], seconds: float, clock: Clock) -> str:
-    """The fast tenth of each, in milliseconds, the two ratios, and upstream's spread against itself."""
-    taken = times([*functions, functions[0]], seconds, clock)
-    one, compiled, in_torch, two = (
-        statistics.quantiles(each, n=10, method="inclusive")[0] for each in taken
-    )
+def head(names: list[str]) -> str:
+    """The head of the table."""
+    cells = [*(f"{name}, ms" for name in names), *(f"{names[0]} / {name}" for name in names[1:])]
+    line = f"| dtype | batch | context | {' | '.join(cells)} | spread |"
+    return f"{line}\n|{'---|' * (line.count('|') - 1)}"
+
+
+def row(functions: Mapping[str, Operator], seconds: float, clock: Clock) -> str:
+    """The fast tenth of each, in milliseconds, the peer's ratio to the others, and its spread against itself."""
+    peer, *others = functions.values()
+    taken = times([peer, *others, peer], seconds, clock)
+    one, *rest, two = (statistics.quantiles(t, n=10, method="inclusive")[0] for t in taken)
     both = (one + two) / 2
-    ratios = f"{both / compiled:.2f} | {both / in_torch:.2f} | {abs(one - two) / both:.0%}"
-    return f"{both:.2f} | {compiled:.2f} | {in_torch:.2f} | {ratios}"
+    told = [f"{both:.2f}", *(f"{t:.2f}" for t in rest), *(f"{both / t:.2f}" for t in rest)]
+    return " | ".join([*told, f"{abs(one - two) / both:.0%}"])
 
 
 if __name__ == "__main__":
