@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 from operator import itemgetter
 
 from dspatch import variants
 from dspatch.audit import proofs
+from dspatch.audit.backends import Backend
 from dspatch.audit.finding import Finding
 from dspatch.audit.proofs import Proof
 from dspatch.audit.recorded import Recorded
@@ -35,34 +36,49 @@ class Known:
     stock: Mapping[
         tuple[str, str, str], str
     ]  # of model, target and release: the date of a clean run
+    backends: tuple[Backend, ...] = (Backend(),)
 
 
 def table(known: Known) -> Iterator[tuple[str, str, str, str]]:
     """Rows of models, target, releases and state; models with the same states share theirs."""
     releases = known.recorded.releases
-    for target in engine(known.engine).targets:
+    for target, backend in product(engine(known.engine).targets, known.backends):
         groups: dict[tuple[str, ...], list[str]] = {}
-        for model in variants.table().values():
-            groups.setdefault(_states(known, model, target), []).append(model.name)
+        for model in filter(backend.has, variants.table().values()):
+            groups.setdefault(_states(known, model, target, backend), []).append(model.name)
+        place = f"{target}, {backend.name}" if backend.name else target
         for states, models in groups.items():
             named = ", ".join(f"`{name}`" for name in models)
             for told, group in groupby(zip(releases, states, strict=True), key=itemgetter(1)):
-                yield named, target, spans.between([version for version, _ in group]), told
+                yield named, place, spans.between([version for version, _ in group]), told
 
 
-def _states(known: Known, model: Variant, target: str) -> tuple[str, ...]:
+def _states(known: Known, model: Variant, target: str, backend: Backend) -> tuple[str, ...]:
     """What each release is to a model on a target, in the words of the table."""
-    grave, same = _grave(known, model, target), (model.name, *variants.twins(model))
-    return tuple(_state(known, same, target, each, grave) for each in known.recorded.releases)
+    grave, same = _grave(known, model, target, backend), (model.name, *variants.twins(model))
+    return tuple(
+        _state(known, same, target, each, grave, backend) for each in known.recorded.releases
+    )
 
 
 def _state(
-    known: Known, same: Sequence[str], target: str, version: str, grave: Iterable[Finding]
+    known: Known,
+    same: Sequence[str],
+    target: str,
+    version: str,
+    grave: Iterable[Finding],
+    backend: Backend,
 ) -> str:
     bad = [each for each in grave if known.recorded.state(each.id, version) == "yes"]
-    owing = [each for each in bad if not _mended(known, each, target, version)]
+    owing = [
+        each
+        for each in bad
+        if not _mended(known, each, target, version) and not backend.mended(each, same[:1], version)
+    ]
     told = ", ".join(each.id.removeprefix(f"{known.engine}-") for each in owing)
-    ran = _ran(known, same, target, version)
+    if reason := backend.reason(same[:1], version):
+        return f"not yet: {reason}"
+    ran = _ran(known, same, target, version) or backend.told(same[:1], version)
     if ran:
         return f"{ran}; not mended: {told}" if told else ran
     return f"not yet: {told}" if told else "patched" if bad else "not needed"
@@ -83,10 +99,11 @@ def _ran(known: Known, same: Sequence[str], target: str, version: str) -> str:
     return f"patched, proven {ran.date}" + (f", {unseen} checks not shown" if unseen else "")
 
 
-def _grave(known: Known, model: Variant, target: str) -> list[Finding]:
+def _grave(known: Known, model: Variant, target: str, backend: Backend) -> list[Finding]:
     """The findings that make a model wrong, crash or refused on a target, whoever serves it."""
-    user = User(models=(Model(variant=model),), target=target)
-    found = [each.finding for each in concerning(known.findings, user) if not each.when]
+    user = User(models=(Model(variant=model),), target=target, command=backend.command)
+    findings = backend.concerned(known.findings)
+    found = [each.finding for each in concerning(findings, user) if not each.when]
     return [each for each in found if _is_grave(each)]
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dspatch.audit import backends, proofs, recorded, served
 from dspatch.audit import finding as findings
-from dspatch.audit import proofs, recorded, served
 from dspatch.carry.matrix import claimcheck, claims
 from dspatch.errors import ClaimError
 from dspatch.files import write_atomically
@@ -114,5 +114,6 @@ def with_served(document: str, engine: str, folder: Path) -> str:
         verdicts=claimcheck.claimed_of(whole[0], noted.releases) if whole else {},
         proofs=tuple(each for each in proofs.load(folder / "proofs") if each.engine == engine),
         stock=proofs.stock(folder / "proofs" / "audit-truth.json") if engine == "vllm" else {},
+        backends=backends.load(engine, folder / "proofs"),
     )
     return served.written(document, known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
 import shutil
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from dspatch.audit import proofs
+from dspatch.audit import backends, finding, proofs
 from dspatch.errors import ClaimError
+from dspatch.series import layered
 from dspatch.stages import matrix, support
 
 ROOT = Path(__file__).parents[2]
@@ -99,3 +101,45 @@ def test_a_proof_that_cannot_be_right_is_refused(docs: Path, fault: str) -> None
     path.write_text("{" if fault == "text" else json.dumps(held))
     with pytest.raises(ClaimError, match=r"vllm-0\.13\.0-cpu\.json"):
         support.with_served(TABLE, "vllm", docs)
+
+
+def test_the_table_of_an_engine_with_two_engines_is_what_their_runs_make_of_it() -> None:
+    assert support.with_served(TABLE, "lmdeploy", DOCS) == TABLE
+    lite = lines(TABLE, "deepseek-v2-lite", "TurboMind")
+    assert [each for each in lite if "| 0.18.0 | patched, run 2" in each]
+    assert lines(TABLE, "deepseek-v3", "PyTorch engine")
+    # Nobody ran this release's conversion, and the table does not say that there is nothing to mend.
+    assert [each for each in lite if "| 0.10.2 | not run |" in each]
+
+
+def test_what_a_release_refuses_is_told_with_its_reason(docs: Path) -> None:
+    path = docs / "proofs" / "turbomind-conversion.json"
+    held = json.loads(path.read_text())
+    held["releases"]["0.13.0"]["deepseek-v2-lite"] = {"refused": "TurboMind cannot: it is too far"}
+    path.write_text(json.dumps(held))
+    told = support.with_served(TABLE, "lmdeploy", docs)
+    (line,) = lines(told, "deepseek-v2-lite", "not yet: it is too far")
+    assert "| cuda, TurboMind | 0.13.0 |" in line
+
+
+def test_a_conversion_that_was_not_run_is_not_proven(docs: Path) -> None:
+    path = docs / "proofs" / "turbomind-conversion.json"
+    held = json.loads(path.read_text())
+    del held["releases"]["0.17.0"]
+    path.write_text(json.dumps(held))
+    told = support.with_served(TABLE, "lmdeploy", docs)
+    assert [each for each in lines(told, "deepseek-v2", "not run") if "| 0.17.0 |" in each]
+
+
+def test_a_run_whose_proof_is_gone_is_no_run(docs: Path) -> None:
+    (docs / "proofs" / "lmdeploy-pytorch-0.18.0-h200.json").unlink()
+    with pytest.raises(ClaimError, match=r"lmdeploy-pytorch-0\.18\.0-h200\.json"):
+        support.with_served(TABLE, "lmdeploy", docs)
+
+
+def test_every_pattern_of_the_engines_within_an_engine_has_a_finding() -> None:
+    known = [each.id for each in finding.load_all("lmdeploy", layered("lmdeploy").traits)]
+    for backend in backends.load("lmdeploy", DOCS / "proofs"):
+        for pattern in backend.others:
+            assert fnmatch.filter(known, pattern), pattern
+    assert backends.load("vllm", DOCS / "proofs") == (backends.Backend(),)
