@@ -1,6 +1,7 @@
 """How often the checks of conformance fail a sound engine: many checkpoints, many sets of prompts.
 
-    python ci/false_alarms.py --env PYTHON [--variant deepseek-v3] [--checkpoints 20] [--prompts 10] [-o FILE]
+    python ci/false_alarms.py --env PYTHON [--variant deepseek-v3] [--dtype float32] [--checkpoints 20]
+        [--prompts 10] [-o FILE]
 
 Every checkpoint has weights of its own and every set prompts of its own; each pair is one start of the
 engine with all checks. Exit status 1 when a check failed. Of n pairs without a failure the rate of
@@ -24,6 +25,7 @@ from dspatch.audit.environment import interpreter
 from dspatch.conformance import small, suite
 from dspatch.conformance.report import CheckResult
 from dspatch.conformance.small import Case
+from dspatch.engines import Options
 
 FIRST = 100  # seeds that nothing else uses
 
@@ -40,6 +42,7 @@ def main() -> int:
             pairs,
             python=interpreter(asked.env),
             out=Path(folder),
+            options=Options(dtype=asked.dtype),
             progress=lambda text: print(text[:100], file=sys.stderr),
         )
     found = told(report.results, len(pairs)) | {"seconds": round(time.monotonic() - began)}
@@ -55,6 +58,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--env", required=True, metavar="PYTHON")
     parser.add_argument("--variant", action="append", metavar="NAME")
+    parser.add_argument("--dtype", default="float32", metavar="NAME")
     parser.add_argument("--checkpoints", type=int, default=20, metavar="N")
     parser.add_argument("--prompts", type=int, default=10, metavar="N")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE")
@@ -85,8 +89,19 @@ def told(results: Sequence[CheckResult], pairs: int) -> dict[str, object]:
         "failed": len(failures),
         "pairs-with-a-failure": wrong,
         "rate-below-at-95-percent": bound,
+        "largest": _largest(results),
         "failures": failures,
     }
+
+
+def _largest(results: Sequence[CheckResult]) -> dict[str, list[float]]:
+    """Of each check that has a tolerance the largest number, and the tolerance."""
+    found: dict[str, list[float]] = {}
+    for one in results:
+        if one.measured is not None and one.tolerance is not None:
+            before = found.get(one.check, [0.0])[0]
+            found[one.check] = [max(before, one.measured), one.tolerance]
+    return found
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,12 +21,23 @@ TILE = 64  # rows and columns of a weight that are judged together
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The config, the checkpoint's weights, the same as the engine holds them, and what it computes in."""
+    """The config, the checkpoint's weights, the same as the engine holds them, and what it computes in.
+
+    `known` keeps what plain torch makes of each prompt in that dtype, as every fault is held against it.
+    """
 
     config: Mapping[str, Any]
     weights: Tensors
     held: Tensors
     dtype: str
+    known: dict[str, twin.Run] = field(default_factory=dict)
+
+    def plain(self, prompt: str, ids: Tensor) -> twin.Run:
+        """The prompt through plain torch in the engine's dtype."""
+        if prompt not in self.known:
+            dtype = getattr(torch, self.dtype)
+            self.known[prompt] = twin.run(self.config, self.held, ids.tolist(), dtype=dtype)
+        return self.known[prompt]
 
 
 def measure(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> dict[str, Any]:
@@ -69,14 +80,13 @@ def ladder(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> lis
     prompt = next(iter(found)).partition(".")[0]
     own, golden = twin.below(found, f"{prompt}."), expected[prompt]
     rows = min(len(value) for value in own.values())
-    ids = golden["ids"][:rows].tolist()
-    plain = twin.run(model.config, model.held, ids, dtype=getattr(torch, model.dtype))
+    plain = model.plain(prompt, golden["ids"])
     out = []
     for depth, state in enumerate(plain.states):
         right = twin.headed(model.config, model.weights, golden[f"layer.{depth}"][:rows].double())[
             1
         ]
-        theirs = twin.headed(model.config, model.weights, state)[1]
+        theirs = twin.headed(model.config, model.weights, state[:rows])[1]
         got = own.get(f"cut.{depth}")
         if got is not None:
             errors = (_middle(value[:rows], right) for value in (got, theirs))
