@@ -126,7 +126,7 @@ OUT_OF_TURN = {
     "rows past the end kept": ("_clear_unwritten(even, length - token)", "_clear_unwritten(even, TILE)", "parts"),
     "the right half scaled by the wrong peak": ("shrink = shrink * shrink_even", "shrink = shrink", "blocks"),
     "one of two pieces of a page twice": ("at % PER_PAGE * HEIGHT", "0", "pages"),
-    "the same tile asked for twice": ("following, tile + 1,", "following, tile,", "ahead"),
+    "the same tile asked for twice": ("2 * pair + 2, 0) + block % 2", "2 * pair + 2, 0)", "ahead"),
     "a place that nobody frees": ("empty.index(ODD_LEFT), count=1)", "empty.index(ODD_LEFT), pred=False)", "blocks"),
 }  # fmt: skip
 

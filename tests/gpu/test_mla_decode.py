@@ -111,7 +111,7 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("heads", [16, 32, 128])
+@pytest.mark.parametrize("heads", [16, 32, 64, 128])
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_lengths(decode: Any, kernel: str, heads: int, lengths: str) -> None:
     check(decode, LENGTHS[lengths], kernel, heads=heads)
@@ -119,8 +119,9 @@ def test_lengths(decode: Any, kernel: str, heads: int, lengths: str) -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("page", [1, 8, 16, 24, 32, 64, 128, 256])
-def test_pages(decode: Any, kernel: str, page: int) -> None:
-    check(decode, [1000, 1, 0, 77, 3000], kernel, page=page)
+@pytest.mark.parametrize("heads", [16, 128])
+def test_pages(decode: Any, kernel: str, heads: int, page: int) -> None:
+    check(decode, [1000, 1, 0, 77, 3000], kernel, heads=heads, page=page)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -132,8 +133,9 @@ def test_new_tokens(decode: Any, kernel: str, heads: int, q_len: int) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_float16(decode: Any, kernel: str) -> None:
-    check(decode, [1000, 1, 0, 77, 3000], kernel, dtype="float16")
+@pytest.mark.parametrize("heads", [16, 32, 64, 128])
+def test_float16(decode: Any, kernel: str, heads: int) -> None:
+    check(decode, [1000, 1, 0, 77, 3000], kernel, heads=heads, dtype="float16")
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

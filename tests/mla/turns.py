@@ -58,12 +58,12 @@ def ahead() -> None:
     """Of tiles that are not a worker's first pair, every row was asked for ahead of time, and nothing else."""
     gluon_cpu.announced.clear()
     length = 1000
-    one = right([length], heads=16)
+    one = right([length], heads=128)
     cache = one.cache.view(-1).numpy()
     lines = [at for buffer, at in gluon_cpu.announced if np.shares_memory(buffer, cache)]
     rows = np.unique(np.concatenate([at.ravel() for at in lines]) // cases.WIDE)
-    # Four workers have two pairs of the request's eight each: its pages of 64 are tiles.
-    wanted = [one.table[0, tile] * 64 + row for pair in (1, 3, 5, 7) for tile in (2 * pair, 2 * pair + 1)
+    # Two workers have four pairs of the request's eight each: its pages of 64 are tiles.
+    wanted = [one.table[0, tile] * 64 + row for pair in (1, 2, 3, 5, 6, 7) for tile in (2 * pair, 2 * pair + 1)
               for row in range(64) if tile * 64 + row < length]  # fmt: skip
     assert sorted(int(row) for row in wanted) == rows.tolist()
 
