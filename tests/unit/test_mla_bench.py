@@ -209,7 +209,9 @@ def test_the_published_ratios_are_those_of_the_rows() -> None:
 
 def test_peers_take_on_another_machine_what_they_took_before() -> None:
     """Within 2.9 %, as is said."""
-    runs = [mla_show.read(PROOFS / f"mla-decode-h200{name}.json")["rows"] for name in ("", "-before")]
+    runs = [
+        mla_show.read(PROOFS / f"mla-decode-h200{name}.json")["rows"] for name in ("", "-before")
+    ]
     for now, before in zip(*runs, strict=True):
         for name, us in before["us"].items():
             if not name.startswith("ours"):
