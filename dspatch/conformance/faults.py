@@ -99,6 +99,10 @@ def _stored(name: str, *needs: str) -> Fault:
     return _asked(name, "weights.quantised", "dequantised", *needs)
 
 
+def _product(hook: str, *needs: str) -> Fault:
+    return _asked(f"{hook}-in-products", "kernels.quantised", "multiplied", *needs, hook=hook)
+
+
 def _load(name: str, caught_by: str, at: str, *needs: str, **plant: list[str]) -> Fault:
     return Fault(name=name, kind="load", caught_by=caught_by, at=(at,), needs=needs, plant=plant)
 
@@ -167,6 +171,10 @@ FAULTS: tuple[Fault, ...] = (
     _stored("packed-in-plain-order", "four-bits"),
     _stored("group-scales-one-on", "four-bits"),
     _stored("absorbed-unscaled", "quantised"),
+    _product("last-block-dropped", "fp8-blocks"),
+    _product("block-scales-transposed", "fp8-blocks"),
+    _product("zero-points-one-off", "zero-points"),
+    _product("group-scales-one-on", "four-bits"),
     _load(
         "norm-not-loaded",
         "weights.coverage",

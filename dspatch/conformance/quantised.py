@@ -11,6 +11,7 @@ from packaging.version import InvalidVersion, Version
 from dspatch import tomlfile
 from dspatch.conformance import small
 from dspatch.conformance.causes import Ask
+from dspatch.conformance.small import Case
 from dspatch.errors import ConformanceError, NoToleranceError, UncomputableError
 from dspatch.paths import PACKAGE
 
@@ -57,8 +58,8 @@ def need_served(names: Sequence[str], engine: str, version: str, target: str, as
     flags = processor()
     reasons = {
         name: why
-        for name, how in stored(names).items()
-        if (why := refused(engine, version, how, flags, ask))
+        for name in stored(names)
+        if (why := refused(engine, version, small.case(name), flags, ask))
     }
     if reasons:
         raise UncomputableError(
@@ -69,14 +70,16 @@ def need_served(names: Sequence[str], engine: str, version: str, target: str, as
         )
 
 
-def refused(engine: str, version: str, how: str, flags: Iterable[str], ask: Ask) -> str:
-    """Why a release does not serve what is stored so on a processor with these flags; empty where it may."""
+def refused(engine: str, version: str, case: Case, flags: Iterable[str], ask: Ask) -> str:
+    """Why a release does not serve a model on a processor with these flags; empty where it may."""
     try:
         own = Version(Version(version).public)
     except InvalidVersion:
         return ""
     for row in _table().get(engine, ()):
-        if how in row["stored"] and _speaks_of(row, own) and _holds(row, set(flags), ask):
+        routed = case.config["topk_method"] in row.get("routers", (case.config["topk_method"],))
+        named = case.stored in row["stored"] and _speaks_of(row, own)
+        if routed and named and _holds(row, set(flags), ask):
             return str(row["why"])
     return ""
 

@@ -52,6 +52,7 @@ RUN_CHECKS = {
     "sampled": ("sampling.distribution", "sampling.seed"),
     "selfkl": ("inv.selfkl",),
     "dequantised": ("weights.quantised",),
+    "multiplied": ("kernels.quantised",),
 }
 LOAD_CHECKS = ("weights.coverage", "weights.values")
 # Other projects' rules on the same runs, by the words for them.

@@ -19,7 +19,7 @@ from dspatch.conformance import (
     tolerance,
 )
 from dspatch.conformance import given as own
-from dspatch.conformance.checks.seen import PROBES, Probe, Seen
+from dspatch.conformance.checks.seen import PROBES, QUANTISED, UNQUANTISED, Probe, Seen
 from dspatch.conformance.oracle import Golden, Oracle
 from dspatch.conformance.report import CheckResult, Report
 from dspatch.conformance.small import Case
@@ -157,7 +157,8 @@ def trial(case: Case, golden: Golden, *, hooks: bool = False, loads: bool = Fals
 
 def asked(case: Case) -> tuple[Probe, ...]:
     """The runs that ask one thing each, of those that the model has."""
-    return tuple(name for name in PROBES if name != "dequantised" or case.stored)
+    left = UNQUANTISED if case.stored else QUANTISED
+    return tuple(name for name in PROBES if name not in left)
 
 
 def observe(bench: Bench, trials: Sequence[Trial]) -> list[Observed]:

@@ -24,13 +24,15 @@ SEEN: dict[str, Any] = {
 }
 
 
-def judged(found: dict[str, Any] | None, **facts: Any) -> Any:
-    probes = {"dequantised/": {"dequantised": found}} if found else {}
+def judged(
+    found: Any, check: str = "weights.quantised", probe: str = "dequantised", **facts: Any
+) -> Any:
+    probes = {f"{probe}/": {probe: found}} if found else {}
     one = Seen(
         variant=MODEL.name, dtype="bfloat16", config=MODEL.features, facts=facts,
         measures={"probes": probes},
     )  # fmt: skip
-    return checks.judge(one, ["weights.quantised"])[0]
+    return checks.judge(one, [check])[0]
 
 
 def asked(standing: Standing) -> Any:
@@ -51,9 +53,20 @@ def test_what_could_not_be_read_back_is_not_shown_and_hides_no_fault() -> None:
     assert (found.status, found.note) == ("not-shown", "LookupError: none is quantised")
 
 
+def test_products_within_rounding_pass_and_others_fail() -> None:
+    names = ("model.layers.0.self_attn.o_proj.weight", "model.layers.0.self_attn.q_b_proj.weight")
+    given = ("kernels.quantised", "multiplied")
+    assert judged([[name, 5e-6] for name in names], *given).status == "pass"
+    failed = judged([[names[0], 5e-6], [names[1], 0.05]], *given)
+    assert (failed.status, names[1] in failed.note) == ("fail", True)
+    assert judged([], *given).status == "not-shown"
+
+
 def test_an_unquantised_model_is_not_asked() -> None:
     assert "weights.quantised" not in checks.fitting(small.case("deepseek-v3").features)
     assert "weights.quantised" in checks.fitting(MODEL.features)
+    assert "sampling.seed" in checks.fitting(small.case("deepseek-v3").features)
+    assert "sampling.seed" not in checks.fitting(MODEL.features)
 
 
 @pytest.mark.parametrize("form", quantised.FORMS)
@@ -61,6 +74,7 @@ def test_each_form_has_its_own_faults(form: str) -> None:
     own = faults.fitting("hook", small.case(f"deepseek-v3/{form}").features)
     named = [fault for fault in own if fault.caught_by == "weights.quantised"]
     assert len(named) >= 3
+    assert any(fault.caught_by == "kernels.quantised" for fault in own)
     plain = faults.fitting("hook", small.case("deepseek-v3").features)
     assert not {fault.name for fault in named} & {fault.name for fault in plain}
 
@@ -94,25 +108,32 @@ def test_a_dtype_that_no_kernel_computes_in_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "how", "flags", "standing", "why"),
+    ("version", "form", "flags", "standing", "why"),
     [
-        ("0.32.0+cpu.dspatch.1", "fp8-blocks", {"avx512_bf16"}, "ruled out", ""),
-        ("0.32.0", "fp8-blocks", {"avx512_bf16"}, "confirmed", "AMX"),
-        ("0.32.0", "fp8-blocks", FULL, "confirmed", ""),
+        ("0.32.0+cpu.dspatch.1", "fp8", {"avx512_bf16"}, "ruled out", ""),
+        ("0.32.0", "fp8", {"avx512_bf16"}, "confirmed", "AMX"),
+        ("0.32.0", "fp8", FULL, "confirmed", ""),
         ("0.32.0", "awq", {"avx2"}, "ruled out", "AVX-512"),
         ("0.32.0", "gptq-8", FULL, "ruled out", "four bits"),
-        ("0.27.1", "fp8-blocks", FULL, "ruled out", "absorb"),
+        ("0.27.1", "fp8", FULL, "ruled out", "absorb"),
         ("0.27.1", "gptq", FULL, "ruled out", "router"),
-        ("0.13.0", "fp8-blocks", FULL, "ruled out", "no CPU kernel"),
+        ("0.13.0", "fp8", FULL, "ruled out", "no CPU kernel"),
         ("no version", "awq", set(), "confirmed", ""),
     ],
 )
 def test_what_a_release_or_a_processor_refuses(
-    version: str, how: str, flags: set[str], standing: Standing, why: str
+    version: str, form: str, flags: set[str], standing: Standing, why: str
 ) -> None:
-    found = quantised.refused("vllm", version, how, flags, asked(standing))
+    case = small.case(f"deepseek-v3/{form}")
+    found = quantised.refused("vllm", version, case, flags, asked(standing))
     assert why in found
     assert bool(why) == bool(found)
+
+
+def test_a_router_that_kernels_take_is_not_refused() -> None:
+    plain = small.case("deepseek-v2-lite/awq")
+    assert not quantised.refused("vllm", "0.27.1", plain, set(), asked("open"))
+    assert quantised.refused("vllm", "0.13.0", plain, set(), asked("open"))
 
 
 def test_a_refusal_names_the_models_before_anything_starts() -> None:

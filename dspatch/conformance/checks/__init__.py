@@ -27,6 +27,7 @@ CHECKS: dict[str, Check] = {
     "layers.inside": inside.operations,
     "routes.replayed": probes.replayed,
     "kernels.route": probes.routers,
+    "kernels.quantised": probes.products,
     "rope.table": probes.rotation,
     "logits.kl": golden.divergence,
     "logits.topk": golden.best,
@@ -44,12 +45,24 @@ CHECKS: dict[str, Check] = {
 
 
 # Checks that a model without this key in its config has nothing to show to.
-NEEDS = {"indexer.choices": "index_topk", "weights.quantised": "stored"}
+NEEDS = {
+    "indexer.choices": "index_topk",
+    "weights.quantised": "stored",
+    "kernels.quantised": "stored",
+}
+
+
+# And those that one with this key is not asked for.
+UNLESS = {"sampling.distribution": "stored", "sampling.seed": "stored"}
 
 
 def fitting(config: Mapping[str, Any], names: Sequence[str] = ()) -> list[str]:
     """The named checks, or all, that a model with this config can be held to."""
-    return [name for name in names or CHECKS if name not in NEEDS or NEEDS[name] in config]
+    return [
+        name
+        for name in names or CHECKS
+        if (name not in NEEDS or NEEDS[name] in config) and UNLESS.get(name, "") not in config
+    ]
 
 
 def judge(seen: Seen, names: Sequence[str] = ()) -> list[CheckResult]:

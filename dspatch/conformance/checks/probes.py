@@ -66,6 +66,15 @@ def routers(seen: Seen) -> Verdict:
     return Verdict(measured=worst, wrong=not used, note=note)
 
 
+def products(seen: Seen) -> Verdict:
+    """Products of quantised projections with one row, few and many, against float64 of what is stood for."""
+    found, why = _of(seen, "multiplied")
+    if not found:
+        return unseen(why)
+    worst, name = max((rank(value), name) for name, value in found)
+    return Verdict(measured=worst, note=f"worst: {name}; {len(found)} projections")
+
+
 def rotation(seen: Seen) -> Verdict:
     """The rotation at positions as far as the engine's table goes, against float64."""
     found, why = _of(seen, "turned")

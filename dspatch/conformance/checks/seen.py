@@ -9,9 +9,21 @@ from typing import Any, Literal, get_args
 Prompts = Mapping[str, Mapping[str, Any]]
 # Runs that ask one thing each, and all runs.
 Probe = Literal[
-    "local", "ladder", "replayed", "late", "routed", "turned", "sampled", "selfkl", "dequantised"
+    "local",
+    "ladder",
+    "replayed",
+    "late",
+    "routed",
+    "turned",
+    "sampled",
+    "selfkl",
+    "dequantised",
+    "multiplied",
 ]
 Run = Literal["alone", "together", "again", Probe]
+QUANTISED: tuple[Probe, ...] = ("dequantised", "multiplied")  # of quantised models only
+# Sampling is the same code for both, and a rounded router would be taken for its fault.
+UNQUANTISED: tuple[Probe, ...] = ("sampled",)
 PROBES: tuple[Probe, ...] = get_args(Probe)
 RUNS: tuple[Run, ...] = get_args(Run)
 

@@ -236,6 +236,16 @@ def dequantised(found: Tensors, expected: Mapping[str, Tensors], model: Model) -
     }
 
 
+def multiplied(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> list[list[Any]]:
+    """[projection, relative difference of its product from that of what is stood for, in float64]."""
+    out = []
+    for name in sorted(name for name in found if not name.startswith("given.")):
+        right = model.weights[name].double()
+        given = found[f"given.{right.shape[1]}"].double()
+        out.append([name, metrics.relative(found[name].T, given @ right.T)])
+    return out
+
+
 def _tile(found: Tensor, right: Tensor) -> tuple[float, str]:
     """The largest difference in a tile of 64 by 64, over the largest number in it, and which tile."""
     if found.shape != right.shape or not bool(found.isfinite().all()):
@@ -261,4 +271,5 @@ MEASURES: dict[str, Callable[..., Any]] = {
     "sampled": sampled,
     "selfkl": selfkl,
     "dequantised": dequantised,
+    "multiplied": multiplied,
 }

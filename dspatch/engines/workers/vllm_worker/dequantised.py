@@ -9,6 +9,7 @@ from typing import Any
 from .weights import unfused
 
 ROWS = 64  # of the identity at a time
+SIZES = (1, 5, 77)  # rows of the products
 LAYER = re.compile(r"(model\.layers\.\d+\.self_attn)\.")
 
 
@@ -25,12 +26,44 @@ def weights(llm: Any, model: Any, request: Mapping[str, Any]) -> dict[str, Any]:
     return {f"dequantised|{name}": value for name, value in {**own, **_absorbed(model)}.items()}
 
 
+def products(llm: Any, model: Any, request: Mapping[str, Any]) -> dict[str, Any]:
+    """`multiplied|given.N` (rows, N) for each number of inputs, and `multiplied|NAME` (out, rows) of it.
+
+    As many rows as kernels for one token, for few and for many have. `LookupError` as `weights`.
+    """
+    import torch
+
+    given: dict[int, Any] = {}
+    found = {}
+    for name, one in projections(model):
+        rows = given.setdefault(inputs_of(one), _drawn(inputs_of(one)).to(one.params_dtype))
+        with torch.no_grad():
+            parts = [one.quant_method.apply(one, part, None) for part in rows.split(SIZES)]
+        found[f"{name}.weight"] = torch.cat(parts).T.contiguous()
+    if not found:
+        raise LookupError("no projection of this engine is quantised")
+    own = unfused(found, request["config"]) | {f"given.{n}": rows for n, rows in given.items()}
+    return {f"multiplied|{name}": value for name, value in own.items()}
+
+
+def _drawn(inputs: int) -> Any:
+    import torch
+
+    return torch.randn(sum(SIZES), inputs, generator=torch.Generator().manual_seed(inputs))
+
+
+def inputs_of(module: Any) -> int:
+    """How many numbers a projection takes."""
+    count: int = getattr(module, "input_size_per_partition", 0) or module.input_size
+    return count
+
+
 def projections(model: Any) -> Iterator[tuple[str, Any]]:
     """The projections that multiply by quantised weights, by their names in the engine."""
     for name, module in model.named_modules():
         method = getattr(module, "quant_method", None)
         quantised = method is not None and not type(method).__name__.startswith("Unquantized")
-        if quantised and hasattr(module, "output_size_per_partition"):
+        if quantised and hasattr(module, "output_size"):
             yield name, module
 
 
@@ -38,9 +71,7 @@ def _product(module: Any) -> Any:
     """What the module's own kernel makes of an identity: its weight (out, in)."""
     import torch
 
-    inputs = module.input_size_per_partition if hasattr(module, "input_size_per_partition") else 0
-    identity = torch.eye(inputs or module.input_size, dtype=torch.get_default_dtype())
-    identity = identity.to(module.params_dtype)
+    identity = torch.eye(inputs_of(module)).to(module.params_dtype)
     with torch.no_grad():
         parts = [module.quant_method.apply(module, rows, None) for rows in identity.split(ROWS)]
     return torch.cat(parts).T.contiguous()

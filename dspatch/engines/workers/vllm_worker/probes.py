@@ -255,4 +255,5 @@ PROBES: dict[str, Probe] = {
     "sampled": sampled,
     "selfkl": selfkl,
     "dequantised": dequantised.weights,
+    "multiplied": dequantised.products,
 }
