@@ -35,7 +35,8 @@ class Fault:
 
     def fits(self, config: Mapping[str, Any]) -> bool:
         """Whether a model with this config can have the fault."""
-        return all(FEATURES[need](config) for need in self.needs)
+        by_hand = "passkey" in config and "passkey" not in self.needs
+        return not by_hand and all(FEATURES[need](config) for need in self.needs)
 
     @property
     def plants(self) -> str:
@@ -56,6 +57,7 @@ FEATURES: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "groups": lambda config: config["n_group"] > config["topk_group"],
     "routed-scaling": lambda config: config["routed_scaling_factor"] != 1.0,
     "indexer": lambda config: "index_topk" in config,
+    "passkey": lambda config: "passkey" in config,
     "fp8-blocks": lambda config: config.get("stored") == "fp8-blocks",
     "zero-points": lambda config: config.get("stored") == "awq",
     "four-bits": lambda config: config.get("stored") in ("awq", "gptq"),
@@ -163,6 +165,9 @@ FAULTS: tuple[Fault, ...] = (
     _asked("temperature-ignored", "sampling.distribution", "sampled"),
     _asked("top-p-ignored", "sampling.distribution", "sampled"),
     _asked("seed-ignored", "sampling.seed", "sampled"),
+    _asked("positions-clipped", "longctx.passkey", "passkey", "passkey"),
+    _asked("yarn-halved", "longctx.passkey", "passkey", "passkey", "yarn"),
+    _asked("table-tail-wrong", "longctx.passkey", "passkey", "passkey"),
     _asked("decode-without-cache", "inv.selfkl", "selfkl", hook="cache-lost-before-decode"),
     _stored("block-scales-transposed", "fp8-blocks"),
     _stored("block-scales-inverted", "fp8-blocks"),

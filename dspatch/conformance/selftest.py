@@ -53,6 +53,7 @@ RUN_CHECKS = {
     "selfkl": ("inv.selfkl",),
     "dequantised": ("weights.quantised",),
     "multiplied": ("kernels.quantised",),
+    "passkey": ("longctx.passkey",),
 }
 LOAD_CHECKS = ("weights.coverage", "weights.values")
 # Other projects' rules on the same runs, by the words for them.

@@ -14,6 +14,7 @@ from dspatch.conformance import (
     diagnosis,
     faults,
     oracle,
+    passkey,
     small,
     sources,
     tolerance,
@@ -142,7 +143,7 @@ def trial(case: Case, golden: Golden, *, hooks: bool = False, loads: bool = Fals
         name=case.name,
         checkpoint=golden.checkpoint.given,
         config=case.features,
-        prompts=small.prompts(case.dice),
+        prompts=_prompts(case),
         steps=small.steps(),
         sparse_layers=case.sparse_layers,
         golden=golden.path,
@@ -151,14 +152,23 @@ def trial(case: Case, golden: Golden, *, hooks: bool = False, loads: bool = Fals
         ],
         probes=() if loads else asked(case),
         late=small.late(),
+        lookup={} if loads else passkey.asked(case.config),
         load_faults=[f.plant for f in planted["load"]] if loads else [],
     )
 
 
+def _prompts(case: Case) -> dict[str, list[int]]:
+    """Of a model made by hand one prompt only: it is there for what it looks up."""
+    found = small.prompts(case.dice)
+    return found if "passkey" not in case.config else {"block": found["block"]}
+
+
 def asked(case: Case) -> tuple[Probe, ...]:
     """The runs that ask one thing each, of those that the model has."""
+    if "passkey" in case.config:
+        return ("turned", "passkey")
     left = UNQUANTISED if case.stored else QUANTISED
-    return tuple(name for name in PROBES if name not in left)
+    return tuple(name for name in PROBES if name not in (*left, "passkey"))
 
 
 def observe(bench: Bench, trials: Sequence[Trial]) -> list[Observed]:

@@ -47,7 +47,8 @@ class Trial:
     `PROMPT.rows` say at which positions of which texts the operations inside are to be recorded.
     `probes` name further runs, that ask one thing each; one that an engine does not know is not made.
     With `only_alone` each prompt is run by itself, and nothing else.
-    `late` is the `prompt` and the number of `steps` of one that goes on for long.
+    `late` is the `prompt` and the number of `steps` of one that goes on for long, `lookup` the `prompt` of a
+    long text, the positions at which answers are to be `read` there by name, and the `answer` to come.
     """
 
     name: str
@@ -62,6 +63,12 @@ class Trial:
     probes: Sequence[str] = ()
     late: Mapping[str, Any] = field(default_factory=dict)
     only_alone: bool = False
+    lookup: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def context(self) -> int:
+        """How many tokens its lookup takes, with the answer."""
+        return sum(len(self.lookup.get(name, ())) for name in ("prompt", "answer"))
 
 
 @dataclass(frozen=True, kw_only=True)

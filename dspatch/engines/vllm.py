@@ -6,7 +6,7 @@ import json
 import shutil
 import signal
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -141,8 +141,17 @@ def _request(trial: Trial, folder: Path, options: Options) -> dict[str, Any]:
         "checkpoint": str(trial.checkpoint),
         "golden": str(trial.golden) if trial.golden else None,
         "out": str(folder),
-        "options": asdict(options),
+        "options": asdict(_fitting(options, trial.context)),
     }
+
+
+def _fitting(options: Options, context: int) -> Options:
+    """The options with room for a context; a long one goes in eight chunks or so, not in hundreds."""
+    return replace(
+        options,
+        max_model_len=max(options.max_model_len, context),
+        max_num_batched_tokens=max(options.max_num_batched_tokens, context // 8),
+    )
 
 
 def _observed(trial: Trial, folder: Path) -> Observed:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from dspatch.conformance import checks, selftest, small, suite
+from dspatch.conformance import checks, faults, passkey, selftest, small, suite
 from dspatch.conformance.checks.seen import Seen
 from dspatch.conformance.report import CheckResult
 
@@ -16,6 +17,7 @@ from dspatch.conformance.report import CheckResult
 CONFIG = small.case("deepseek-v3.2").config
 # Those that it has; the checks of quantised weights are tested by themselves.
 NAMES = checks.fitting(CONFIG)
+EVERY = [*NAMES, "longctx.passkey"]
 
 
 def each(**changes: Any) -> dict[str, Any]:
@@ -74,6 +76,7 @@ def probes(**changes: Any) -> dict[str, Any]:
             "possible": 90,
         },
         "selfkl": 1e-12,
+        "passkey": [["far", 1e-9, 1, 1, 8031], ["generated", 2e-6, 12, 12, 8031]],
     }
     return {f"{name}/": {name: value} for name, value in {**clean, **changes}.items()}
 
@@ -95,7 +98,9 @@ def seen(**changes: Any) -> Seen:
 
 
 def judged(name: str, of: Seen) -> CheckResult:
-    return checks.judge(of, [name])[0]
+    # A model that looks things up is held to little else.
+    by_hand = {"passkey": {}} if name == "longctx.passkey" else {}
+    return checks.judge(replace(of, config={**of.config, **by_hand}), [name])[0]
 
 
 def under(change: Callable[[dict[str, Any], dict[str, Any]], None]) -> Seen:
@@ -119,7 +124,7 @@ def of_probe(**changes: Any) -> Seen:
 SAMPLED = probes()["sampled/"]["sampled"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_clean_run_passes(name: str) -> None:
     assert judged(name, seen()).status == "pass"
 
@@ -143,6 +148,7 @@ FAULTS = {
     "routes.replayed": of_probe(replayed=[["layer.0", 1e-13, 77], ["layer.1", 4e-3, 77]]),
     "kernels.route": of_probe(routed=[["below", 1, 0.3, 295, 300, True]]),
     "rope.table": of_probe(turned=[[0, 0.0], [5119, 0.2]]),
+    "longctx.passkey": of_probe(passkey=[["far", 36.5, 0, 1, 8031], ["last", 1e-9, 12, 12, 8031]]),
     "logits.kl": of_run("alone", divergence=1e-4),
     "logits.topk": of_run("alone", best=0.02),
     "decode.late": of_run("late", decode_logprob=0.3),
@@ -158,7 +164,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_faulty_run_fails(name: str) -> None:
     assert judged(name, FAULTS[name]).status == "fail"
 
@@ -173,7 +179,7 @@ def without_numbers() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_no_check_passes_a_measure_that_is_not_a_number(name: str) -> None:
     runs = {
         f"{run}/": {"long": without_numbers()} for run in ("alone", "together", "again", "late")
@@ -187,6 +193,7 @@ def test_no_check_passes_a_measure_that_is_not_a_number(name: str) -> None:
         turned=[[0, nothing]],
         sampled={**SAMPLED, "deviation": nothing},
         selfkl=nothing,
+        passkey=[["far", nothing, 0, 1, 8031]],
     )
     broken = under(lambda m, _: m.update(runs=runs, probes=asked, sane={"sdpa": float("nan")}))
     exact = ("weights.coverage", "weights.values", "golden.routes")
@@ -305,6 +312,39 @@ def test_a_model_without_an_indexer_is_not_asked_for_its_choices() -> None:
     dense = seen(config=small.case("deepseek-v3").config)
     assert "indexer.choices" not in {result.check for result in checks.judge(dense)}
     assert "indexer.choices" not in {result.check for result in checks.refused(dense, "no")}
+
+
+def test_a_model_whose_weights_were_made_by_hand_is_held_to_what_it_looks_up() -> None:
+    by_hand = small.case("deepseek-v3/passkey")
+    assert checks.fitting(by_hand.config) == list(checks.BY_HAND)
+    assert "longctx.passkey" not in checks.fitting(small.case("deepseek-v3").config)
+    assert suite.asked(by_hand) == ("turned", "passkey")
+    planted = {fault.name for fault in faults.fitting("hook", by_hand.features)}
+    assert planted == {"positions-clipped", "yarn-halved", "table-tail-wrong"}
+    assert not faults.fitting("load", by_hand.features)
+
+
+def test_what_is_looked_up_stands_in_the_text_where_it_is_said_to() -> None:
+    config = small.case("deepseek-v3/passkey").config
+    asked, known = passkey.asked(config), config["passkey"]
+    prompt, tokens = asked["prompt"], known["tokens"]
+    assert passkey.asked(small.case("deepseek-v3").config) == {}
+    assert prompt[tokens - known["far"]] == prompt[asked["read"]["far"][0]] == passkey.LONE
+    # Half of the region, and the middle of it, is of the segment's own token.
+    middle = tokens + 2 - known["region"]
+    around = prompt[middle - 128 : middle + 128]
+    assert around.count(prompt[asked["read"]["region"][0]]) == 128
+    for name in ("first", "middle"):
+        string = [prompt[place] for place in asked["read"][name]]
+        begins = prompt.index(string[0])
+        assert prompt[begins - 1 : begins + len(string)] == [
+            prompt[asked["read"][name][0] - 1],
+            *string,
+        ]
+        assert begins < tokens
+    begins = prompt.index(asked["answer"][0])
+    assert prompt[begins - 1] == prompt[-1]
+    assert tokens - 64 < begins < tokens
 
 
 def test_indexers_that_were_not_watched_show_nothing() -> None:

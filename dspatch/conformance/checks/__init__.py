@@ -34,6 +34,7 @@ CHECKS: dict[str, Check] = {
     "greedy.forced": greedy.forced,
     "decode.paged": cache.decode,
     "decode.late": probes.late,
+    "longctx.passkey": probes.passkey,
     "inv.selfkl": probes.selfkl,
     "sampling.distribution": probes.distribution,
     "sampling.seed": probes.seeds,
@@ -49,19 +50,25 @@ NEEDS = {
     "indexer.choices": "index_topk",
     "weights.quantised": "stored",
     "kernels.quantised": "stored",
+    "longctx.passkey": "passkey",
 }
 
 
 # And those that one with this key is not asked for.
 UNLESS = {"sampling.distribution": "stored", "sampling.seed": "stored"}
+# All that a model whose weights were made by hand is held to: its layers and experts say nothing else.
+BY_HAND = ("weights.coverage", "weights.values", "rope.table", "longctx.passkey")
 
 
 def fitting(config: Mapping[str, Any], names: Sequence[str] = ()) -> list[str]:
     """The named checks, or all, that a model with this config can be held to."""
+    known = BY_HAND if "passkey" in config else tuple(CHECKS)
     return [
         name
         for name in names or CHECKS
-        if (name not in NEEDS or NEEDS[name] in config) and UNLESS.get(name, "") not in config
+        if name in known
+        and (name not in NEEDS or NEEDS[name] in config)
+        and UNLESS.get(name, "") not in config
     ]
 
 

@@ -97,6 +97,17 @@ def late(seen: Seen) -> Verdict:
     return Verdict(measured=measured, wrong=own > wanted + MORE_REPEATED, note=note)
 
 
+def passkey(seen: Seen) -> Verdict:
+    """What stands far back in a long text is found, by its distance and by what stands before it."""
+    found, why = _of(seen, "passkey")
+    if not found:
+        return unseen(why)
+    worst, name, length = max((rank(value), each, length) for each, value, *_, length in found)
+    missed = [n for n, _, right, tokens, _ in found if right < tokens]
+    said = f"lost: {', '.join(missed)}" if missed else f"worst: {name}"
+    return Verdict(measured=worst, note=f"{said}; {len(found)} of a text of {length} tokens")
+
+
 def distribution(seen: Seen) -> Verdict:
     """Tokens drawn under temperature and top-p are distributed as asked."""
     found, why = _of(seen, "sampled")

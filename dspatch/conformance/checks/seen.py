@@ -19,6 +19,7 @@ Probe = Literal[
     "selfkl",
     "dequantised",
     "multiplied",
+    "passkey",
 ]
 Run = Literal["alone", "together", "again", Probe]
 QUANTISED: tuple[Probe, ...] = ("dequantised", "multiplied")  # of quantised models only

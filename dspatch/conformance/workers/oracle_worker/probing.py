@@ -122,6 +122,16 @@ def _largest(found: Tensor, right: Tensor) -> float:
     return float(metrics.by_row(found, right).max())
 
 
+def passkey(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> list[list[Any]]:
+    """[question, what its tokens lose to the next likely one, in nats, tokens right, tokens, length of the text]."""
+    out = []
+    for name in sorted({key.removesuffix(".lead") for key in found if key.endswith(".lead")}):
+        lead = found[f"{name}.lead"].double()
+        lost = float(torch.nn.functional.softplus(-lead).max())
+        out.append([name, lost, int((lead > 0).sum()), len(lead), int(found["length"])])
+    return out
+
+
 def routed(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> list[list[Any]]:
     """[kind of bias, layer, largest difference of a weight, tokens compared, tokens, vanished ones right].
 
@@ -272,4 +282,5 @@ MEASURES: dict[str, Callable[..., Any]] = {
     "selfkl": selfkl,
     "dequantised": dequantised,
     "multiplied": multiplied,
+    "passkey": passkey,
 }

@@ -161,10 +161,10 @@ def _mscale(factor: float, mscale: float) -> float:
 
 def rotate(config: Mapping[str, Any], value: Tensor, positions: Tensor | None = None) -> Tensor:
     """Rotate pairs of the last dim by position; see `rotary.rotate`."""
-    return rotary.rotate(value, *_turns(config), positions).to(value.dtype)
+    return rotary.rotate(value, *turns(config), positions).to(value.dtype)
 
 
-def _turns(config: Mapping[str, Any]) -> tuple[Tensor, float]:
+def turns(config: Mapping[str, Any]) -> tuple[Tensor, float]:
     """Angle a position of each pair, and what cosine and sine are multiplied by."""
     dim, base, yarn = config["qk_rope_head_dim"], float(config["rope_theta"]), _yarn(config)
     if yarn is None:

@@ -91,6 +91,10 @@ def tensors(config: Mapping[str, Any], seed: int) -> dict[str, np.ndarray[Any, A
     drawn = {name: _draw(random, name, shape) for name, shape in shapes(config)}
     if "embedding_gain" in config:
         drawn["model.embed_tokens.weight"] *= np.float32(config["embedding_gain"])
+    if "passkey" in config:
+        from . import retrieval
+
+        return retrieval.planted(drawn, config)
     return drawn
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from . import rerouting
+from . import lookups, rerouting
 from .dequantised import absorbed_of, projections
 from .engine import attentions_of, caches_of
 from .observe import indexer_of, positions_of, routing
@@ -308,6 +308,9 @@ HOOKS: dict[str, Plant] = {
     "angles-stretched": angles_stretched,
     "temperature-ignored": lambda model, config: unheeded(temperature=1.0),
     "top-p-ignored": lambda model, config: unheeded(top_p=1.0),
+    "positions-clipped": lookups.positions_clipped,
+    "yarn-halved": lookups.yarn_halved,
+    "table-tail-wrong": lookups.table_tail_wrong,
     "seed-ignored": lambda model, config: unheeded(seed=None),
     "block-scales-transposed": stored_changed(SCALES, _blocks_transposed),
     "block-scales-inverted": stored_changed(SCALES, lambda scale: 1 / scale),

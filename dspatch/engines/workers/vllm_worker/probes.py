@@ -194,6 +194,34 @@ def selfkl(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
     }
 
 
+def passkey(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
+    """By how much the right token leads where something is looked up: `passkey|NAME.lead` (tokens,), logits.
+
+    All questions but the last stand answered in the prompt; the last is answered by generating. Raises
+    `LookupError` for a model that looks nothing up.
+    """
+    asked = request["lookup"]
+    if not asked:
+        raise LookupError("the weights of this model look nothing up")
+    prompt, answer = asked["prompt"], asked["answer"]
+    few = _sampling(temperature=0.0, max_tokens=len(answer), logprobs=2, prompt_logprobs=2)
+    found = older.generated(llm, [prompt], few)[0]
+    rows = {
+        name: [_lead(found.prompt_logprobs[place], prompt[place]) for place in places]
+        for name, places in asked["read"].items()
+    }
+    steps = found.outputs[0].logprobs
+    rows["generated"] = [_lead(row, token) for row, token in zip(steps, answer, strict=True)]
+    leads = {f"passkey|{name}.lead": _numbers(row) for name, row in rows.items()}
+    return {**leads, "passkey|length": runs.integers([len(prompt)])}
+
+
+def _lead(row: Mapping[int, Any], token: int) -> float:
+    """The logit of a token less the best of the others; of one that is not among the best, the worst there is."""
+    others = [one.logprob for other, one in row.items() if other != token]
+    return row[token].logprob - max(others) if token in row else float("-inf")
+
+
 def _chosen(rows: Any, tokens: list[int]) -> Any:
     """The log-probability of each token by its row of raw logits."""
     import torch
@@ -240,9 +268,13 @@ def _rotary(model: Any) -> Any:
 
 
 def _number(value: float) -> Any:
+    return _numbers(value)
+
+
+def _numbers(values: Any) -> Any:
     import torch
 
-    return torch.tensor(value, dtype=torch.float64)
+    return torch.tensor(values, dtype=torch.float64)
 
 
 PROBES: dict[str, Probe] = {
@@ -256,4 +288,5 @@ PROBES: dict[str, Probe] = {
     "selfkl": selfkl,
     "dequantised": dequantised.weights,
     "multiplied": dequantised.products,
+    "passkey": passkey,
 }
