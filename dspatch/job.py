@@ -20,19 +20,21 @@ FAMILY = "deepseek"
 
 @dataclass(frozen=True, kw_only=True)
 class JobId:
-    """Engine, revision, target, variants and output format; no variants means the whole DeepSeek family."""
+    """What a job is told from others by; no variants means the whole DeepSeek family."""
 
     engine: str
     rev: str
     target: str
     variants: tuple[str, ...] = ()
     format: str = ""
+    extra: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         served = "+".join(self.variants) or FAMILY
         rev = self.rev.replace("/", "-")
-        formatted = f"-as-{self.format}" if self.format else ""
-        return f"{self.engine}-{rev}-{self.target}-{served}{formatted}"
+        asked = "".join(f"-with-{name}" for name in self.extra)
+        asked += f"-as-{self.format}" if self.format else ""
+        return f"{self.engine}-{rev}-{self.target}-{served}{asked}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +117,8 @@ def last() -> Job:
 
 
 def _id(data: dict[str, Any]) -> JobId:
-    return JobId(**{**data, "variants": tuple(data["variants"])})
+    lists = {"variants": tuple(data["variants"]), "extra": tuple(data.get("extra", ()))}
+    return JobId(**{**data, **lists})
 
 
 def find(wanted: JobId) -> Job | None:

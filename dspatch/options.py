@@ -115,6 +115,13 @@ output_format = click.option(
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Serve answers in the format that this file describes; a job of its own.",
 )
+extra = click.option(
+    "--with",
+    "extra",
+    multiple=True,
+    metavar="PATCH",
+    help="Also this patch, which no job has unasked; a job of its own. Repeatable.",
+)
 without_extensions = click.option(
     "--without-extensions",
     is_flag=True,
@@ -126,8 +133,8 @@ fresh = click.option(
 
 
 def job(command: Command) -> Command:
-    """--engine, --rev, --target, --variant, --output-format, --json: which job is meant."""
-    for option in reversed((engine, rev, target, variant, output_format, as_json)):
+    """--engine, --rev, --target, --variant, --with, --output-format, --json: which job is meant."""
+    for option in reversed((engine, rev, target, variant, extra, output_format, as_json)):
         command = option(command)
     return command
 

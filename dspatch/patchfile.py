@@ -14,7 +14,10 @@ from dspatch.extensionspec import Extension
 from dspatch.traits import Trait, Traits
 
 TARGETS = ("cpu", "cuda")
-OPTIONS = ("output-format",)  # what a job can ask for, as `--output-format`
+OPTIONS = (
+    "output-format",
+    "with",
+)  # how a job asks for a patch: by `--output-format`, by `--with NAME`
 FORM_SUFFIX = ".diff"
 
 _PATCH_KEYS = (
@@ -94,7 +97,7 @@ class Patch:
 
     `files` and `edits` render it on any revision; `forms` are the change as diffs, each made on
     one revision. `shipped` says that it came with dspatch, not from the user's own layer. `option`
-    is what a job must ask for to have it. Paths that begin with `@/` lie in the folder of the package
+    is how a job must ask to have it. Paths that begin with `@/` lie in the folder of the package
     that the trait `at` names; `package` is that package once it is known.
     """
 

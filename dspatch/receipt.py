@@ -48,6 +48,7 @@ def require(job: Job, stage: str) -> dict[str, Any]:
             f"{job.id}: the stage `{stage}` has not run, or its receipt was changed.",
             next=f"dspatch {'apply' if stage == 'apply' else stage} --engine {job.id.engine}"
             f" --rev {job.id.rev} --target {job.id.target}"
+            + "".join(f" --with {name}" for name in job.id.extra)
             + (" --output-format FILE" if job.id.format else ""),
         )
     return found

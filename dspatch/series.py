@@ -62,7 +62,8 @@ class Layer:
 class Series:
     """The ordered patches of one engine, with the traits they rest on: what ships, then the user's own.
 
-    `format` is the output format that is asked for, if any.
+    `format` is the output format that is asked for, if any; `extra` are the names of patches that are, with
+    `EVERY` all of them.
     """
 
     engine: str
@@ -70,10 +71,21 @@ class Series:
     traits: Mapping[str, Trait]
     layers: tuple[Layer, ...]
     format: OutputFormat | None = None
+    extra: tuple[str, ...] = ()
 
-    def asking(self, format: OutputFormat | None) -> Series:
-        """The series for a job that asks for an output format, or for none."""
-        return replace(self, format=format)
+    def asking(self, format: OutputFormat | None, extra: Sequence[str]) -> Series:
+        """The series for a job that asks for an output format, or none, and for patches beside those of every job.
+
+        Raises `PatchFormatError` for one that there is not, or that every job has.
+        """
+        for name in extra:
+            if name != EVERY and self.patch(name).option != "with":
+                raise PatchFormatError(
+                    f"`{name}` is not asked for by --with.",
+                    why="it is part of every job that needs it, or has an option of its own",
+                    next="leave --with out",
+                )
+        return replace(self, format=format, extra=tuple(extra))
 
     def patch(self, name: str) -> Patch:
         """The patch of a name. Raises `PatchFormatError` when there is none."""
@@ -99,7 +111,8 @@ class Series:
         folders = [path for layer in self.layers for path in (layer.folder, layer.templates)]
         # A layer of diffs alone has no templates.
         found = digest_of([path for path in folders if path.exists()])
-        return found if self.format is None else f"{found} {self.format!r}"
+        asked = (self.format, self.extra)
+        return found if asked == (None, ()) else f"{found} {asked!r}"
 
     def patch_digest(self, patch: Patch) -> str:
         """sha256 of one patch: its folder, the templates it names, and own forms of it."""
@@ -128,6 +141,13 @@ class Series:
             return Planned(patch=patch, status="not needed", why=absent + what)
         return Planned(patch=patch.placed(facts), status="applies", why="")
 
+    def _unasked(self, patch: Patch) -> str:
+        """The words that would ask for a patch which nobody asked for."""
+        if patch.option == "output-format":
+            return "" if self.format is not None else "--output-format FILE"
+        named = {patch.name, EVERY} & set(self.extra)
+        return f"--with {patch.name}" if patch.option == "with" and not named else ""
+
     def outside(
         self, patch: Patch, target: str, families: Sequence[frozenset[str]]
     ) -> Planned | None:
@@ -135,8 +155,8 @@ class Series:
         if patch.name in self.left_out:
             why = "your own series leaves it out"
             return Planned(patch=patch, status="left out", why=why)
-        if patch.option and self.format is None:
-            return Planned(patch=patch, status="not asked for", why=f"--{patch.option} asks for it")
+        if unasked := self._unasked(patch):
+            return Planned(patch=patch, status="not asked for", why=f"{unasked} asks for it")
         if target not in patch.targets:
             why = f"for {', '.join(patch.targets)}"
             return Planned(patch=patch, status="other target", why=why)

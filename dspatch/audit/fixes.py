@@ -17,6 +17,7 @@ from dspatch.errors import DspatchError
 from dspatch.git import Repo
 from dspatch.onto import Place
 from dspatch.pins import lookup
+from dspatch.series import EVERY
 
 if TYPE_CHECKING:
     from dspatch.facts import Variant
@@ -43,7 +44,7 @@ class Fixes:
         names: Collection[str],
     ) -> None:
         """`rev` holds the options that name the source on the command line, none where none can."""
-        self._series = series
+        self._series = series.asking(None, [EVERY])
         self._source = source
         self._variants = variants
         self._rev = rev
@@ -66,7 +67,8 @@ class Fixes:
         unfit = self._unfit(name, targets[0])
         if not unfit and not self._rev:
             unfit = "it needs a revision: commit this work tree and name it with --repo and --rev"
-        return Fix(unfit=unfit) if unfit else Fix(command=self._command(targets[0], wanted))
+        asked = [f"--with={name}"] if patch.option == "with" else []
+        return Fix(unfit=unfit) if unfit else Fix(command=self._command(targets[0], wanted, asked))
 
     def _unfit(self, name: str, target: str) -> str:
         """Why a patch does not help this source; empty when it applies."""
@@ -101,11 +103,11 @@ class Fixes:
         except DspatchError as error:
             return f"it could not be tried: {error.what}"
 
-    def _command(self, target: str, wanted: Sequence[str]) -> str:
+    def _command(self, target: str, wanted: Sequence[str], asked: Sequence[str]) -> str:
         engine = self._source.engine
         words = ["--engine", engine, *self._rev]
         models = [word for name in wanted for word in ("--variant", name)]
-        run = shlex.join(["dspatch", "run", *words, "--target", target, *models])
+        run = shlex.join(["dspatch", "run", *words, "--target", target, *models, *asked])
         pinned = [pin.rev for pin in pins.pinned(engine)]
         if any(lookup.same(self._rev[1], rev) for rev in pinned) or "--repo" in self._rev:
             return run

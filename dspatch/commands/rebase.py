@@ -78,8 +78,10 @@ def _go_on(step: str, given: dict[str, Any], console: Console) -> None:
 def _wanted(given: dict[str, Any], names: tuple[str, ...]) -> Any:
     from dspatch.carry.rebase.rebasestate import Wanted
 
-    if given["output_format"] is not None:
-        raise click.UsageError("a rebase takes all patches; --output-format is for jobs that serve")
+    if given["output_format"] is not None or given["extra"]:
+        raise click.UsageError(
+            "a rebase takes the patches of every job: no --with, no --output-format"
+        )
     if given["onto"] is None:
         raise click.UsageError("--onto is needed, for example --onto v0.32.0")
     return Wanted(

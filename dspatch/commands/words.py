@@ -56,6 +56,7 @@ def job(words: dict[str, Any]) -> Job:
     if words["rev"] is None:
         return job.last()
     given = {key: words[key] for key in ("rev", "target", "variants")}
+    given["extra"] = tuple(sorted(set(words.get("extra", ()))))
     format = output_format(words)
     engine = words["engine"] or "vllm"
     # A git revision that is no pin is found among the jobs, by the name it was applied under.

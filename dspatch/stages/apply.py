@@ -65,7 +65,7 @@ def computed(
     """A checkout with a series on top, for the target and the variants that a request asks for."""
     format = resolved.request.output_format
     tree = apply.apply_series(
-        patches.asking(format),
+        patches.asking(format, resolved.request.extra),
         found,
         target=resolved.request.target,
         variants=resolved.variants,

@@ -51,7 +51,8 @@ def refresh(job: Job, console: Console, ask: Ask, *, into: str | None = None) ->
         layer.editing(request.engine) as draft,
         job.locked(),
     ):
-        series = series_module.layered(request.engine).asking(request.output_format)
+        series = series_module.layered(request.engine)
+        series = series.asking(request.output_format, request.extra)
         patched = apply_stage.computed(series, resolved, found)
         tree = editedtree.read(job.tree, series, patched, revision_of(resolved, found))
         saved = editedtree.save(tree)

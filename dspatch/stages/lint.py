@@ -56,7 +56,7 @@ def run(
     quick: look at the folders only, at no tree. write: bring the generated files up to date first.
     Raises `PatchFormatError` for a name that is no patch's.
     """
-    whole = series.layered(engine).asking(outputformat.NONE)
+    whole = series.layered(engine).asking(outputformat.NONE, [series.EVERY])
     chosen = [whole.patch(name) for name in names] or list(whole.patches)
     tried, missing, failed = ([], [], []) if quick else _trees(whole, console)
     written = _write(whole, chosen, tried) if write and not quick else ()

@@ -20,7 +20,7 @@ from dspatch.carry.remote.releases import Published, Release
 from dspatch.carry.remote.wheelbases import WheelBases
 from dspatch.checkout import cache_of
 from dspatch.errors import UnknownRevisionError
-from dspatch.series import TARGETS, layered
+from dspatch.series import EVERY, TARGETS, layered
 from dspatch.stages.request import known
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def run(wanted: Wanted, console: Console) -> Measured:
 @contextmanager
 def _opened(wanted: Wanted) -> Iterator[tuple[Work, Published]]:
     facts = pins.engine(wanted.engine)
-    series = layered(wanted.engine).asking(outputformat.NONE)
+    series = layered(wanted.engine).asking(outputformat.NONE, [EVERY])
     variants = known(wanted.variants)
     published = releases.published(
         wanted.engine, prereleases=wanted.prereleases, yanked=wanted.yanked

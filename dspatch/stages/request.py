@@ -19,7 +19,7 @@ from dspatch.variants import Variant
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The words of the command line that decide which tree is built.
+    """The words of the command line that decide which tree is built; `extra` are patches asked for by name.
 
     `base` names the pinned release whose compiled members serve a revision that is no release.
     """
@@ -32,6 +32,7 @@ class Request:
     repo: str | None = None
     base: str | None = None
     output_format: OutputFormat | None = None
+    extra: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,8 @@ def request_of(content: Mapping[str, Any]) -> Request:
     """The request that a job was applied with, by its receipt."""
     asked = content["request"]
     format = outputformat.given(asked.get("output_format"))
-    return Request(**{**asked, "variants": tuple(asked["variants"]), "output_format": format})
+    lists = {name: tuple(asked.get(name, ())) for name in ("variants", "extra")}
+    return Request(**{**asked, **lists, "output_format": format})
 
 
 def pin_of(content: Mapping[str, Any]) -> Pin:
@@ -73,6 +75,7 @@ def resolve(request: Request) -> Resolved:
         target=request.target,
         variants=tuple(variant.name for variant in models) if request.variants else (),
         format=request.output_format.name if request.output_format else "",
+        extra=tuple(sorted(set(request.extra))),
     )
     return Resolved(
         request=request, pin=pin, revision=revision, variants=models, job=open_job(job_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,12 @@ def test_an_id_names_the_job() -> None:
     assert str(ID) == "vllm-1.0-cpu-deepseek"
     one = job.JobId(engine="vllm", rev="feature/x", target="cuda", variants=("deepseek-v3",))
     assert str(one) == "vllm-feature-x-cuda-deepseek-v3"
+    asked = replace(ID, extra=("a-patch",), format="acme")
+    assert str(asked) == "vllm-1.0-cpu-deepseek-with-a-patch-as-acme"
+    mine = job.open_job(asked)
+    receipt.write(mine, "apply", {})
+    assert job.find(replace(asked, rev="v1.0")) == mine
+    assert job.find(replace(ID, rev="v1.0")) is None
 
 
 def test_a_receipt_is_read_back_and_a_changed_one_is_none() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dspatch.errors import PatchFormatError, UnknownEngineError
-from dspatch.series import load
+from dspatch.outputformat import NONE
+from dspatch.series import EVERY, Series, load
 from dspatch.traits import Traits
 from tests.support import PATCH, PLATFORM, load_series, patch_folders
 
@@ -103,3 +104,34 @@ def test_plan(
     assert planned.applies or planned.why
     outside = series.outside(series.patches[0], target, families)
     assert outside == (planned if status in ("other target", "other variant") else None)
+
+
+def test_a_patch_that_is_asked_for_is_in_no_other_job(tmp_path: Path) -> None:
+    series = patch_folders(tmp_path, {"cpu-mla": 'option = "with"\n' + PATCH, "other": PATCH})
+    facts = Traits(series.traits, {"mini/platform.py": PLATFORM.encode()}.get)
+
+    def planned(asked: Series) -> dict[str, str]:
+        found = asked.plan(facts, "cpu", [frozenset({"mla"})])
+        return {item.patch.name: item.status for item in found}
+
+    assert planned(series) == {"cpu-mla": "not asked for", "other": "applies"}
+    assert series.plan(facts, "cpu", [])[0].why == "--with cpu-mla asks for it"
+    for extra in (["cpu-mla"], [EVERY]):
+        asked = series.asking(None, extra)
+        assert planned(asked) == {"cpu-mla": "applies", "other": "applies"}
+        assert asked.digest != series.digest
+    assert series.asking(None, []).digest == series.digest
+    for name in ("other", "no-such"):
+        with pytest.raises(PatchFormatError):
+            series.asking(None, [name])
+
+
+def test_a_format_is_asked_for_by_its_file(tmp_path: Path) -> None:
+    series = patch_folders(tmp_path, {"cpu-mla": 'option = "output-format"\n' + PATCH})
+    facts = Traits(series.traits, {"mini/platform.py": PLATFORM.encode()}.get)
+    assert series.plan(facts, "cpu", [])[0].why == "--output-format FILE asks for it"
+    assert series.asking(NONE, []).plan(facts, "cpu", [])[0].applies
+    with pytest.raises(PatchFormatError, match="has an option of its own"):
+        series.asking(None, ["cpu-mla"])
+    with pytest.raises(PatchFormatError, match="`option` must be one of output-format, with"):
+        patch_folders(tmp_path / "odd", {"cpu-mla": 'option = "x"\n' + PATCH})

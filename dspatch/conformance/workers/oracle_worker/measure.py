@@ -38,9 +38,10 @@ def measure(
     sane = {key: float(value) for key, value in below(expected, "sane.").items()}
     tensors = load_file(checkpoint)
     given = load_file(stored) if stored else tensors
-    compared = weights(given, below(found, "weights/"), dtype)
     config = json.loads(checkpoint.with_name("oracle.json").read_text())
-    held = _held(tensors, below(found, "weights/"), dtype)
+    read = below(found, "weights/")
+    compared = weights(_tied(given, read, config), read, dtype)
+    held = _held(tensors, read, dtype)
     model = probing.Model(config=config, weights=tensors, held=held, dtype=dtype)
     runs, probes = {}, {}
     for name in _runs(found):
@@ -48,6 +49,13 @@ def measure(
         runs[name] = run(known, own, band, scale, stretch)
         probes[name] = probing.measure(own, known, model)
     return {"runs": runs, "probes": probes, "weights": compared, "sane": sane}
+
+
+def _tied(given: Tensors, read: Tensors, config: Mapping[str, Any]) -> Tensors:
+    """The weights of a checkpoint; of a tied one the embedding is the output's, where an engine has one apart."""
+    if not config.get("tie_word_embeddings") or "lm_head.weight" not in read:
+        return given
+    return {"lm_head.weight": given["model.embed_tokens.weight"], **given}
 
 
 def _held(weights: Tensors, found: Tensors, dtype: str) -> dict[str, Tensor]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
-from .plant import each, overwritten
+from .engine import attentions_of
+from .plant import attributes, each, overwritten
 
 Config = Mapping[str, Any]
 
@@ -52,47 +55,24 @@ def _of_half(table: Any, config: Config) -> Any:
     return torch.cat((cosine, sines), -1).to(table.device, table.dtype)
 
 
-@contextmanager
-def table_tail_wrong(model: Any, config: Config) -> Iterator[None]:
+def table_tail_wrong(model: Any, config: Config) -> AbstractContextManager[None]:
     """Block tables whose last entries name the text's first block: what the end of it holds is lost."""
-    changed: list[tuple[Any, Any]] = []
-    seen = 0
     start = config["passkey"]["tokens"] - TAIL
-
-    def spoil(layer: Any, args: Any, kwargs: Any) -> None:
-        nonlocal seen
-        for table, size in _block_tables():
-            seen += 1
-            changed.append((table, table.clone()))
-            table[:, start // size :] = table[:, :1]
-
-    def mend(layer: Any, args: Any, output: Any) -> None:
-        while changed:
-            table, before = changed.pop()
-            table.copy_(before)
-
-    layers = model.model.layers
-    with (
-        layers[0].register_forward_pre_hook(spoil, with_kwargs=True),
-        layers[-1].register_forward_hook(mend),
-    ):
-        yield
-    if not seen:
-        raise LookupError("the attention of this engine shows no block tables")
+    # Before a backend plans by its table; what is written goes where it should.
+    builders = {one.get_attn_backend().get_builder_cls() for one in attentions_of(model)}
+    return attributes(builders, "build", lambda build: _with_tail(build, start))
 
 
-def _block_tables() -> list[tuple[Any, int]]:
-    """The block tables of the pass under way, (requests, blocks), and how many tokens a block holds."""
-    from vllm.forward_context import get_forward_context
+def _with_tail(build: Callable[..., Any], start: int) -> Callable[..., Any]:
+    signature = inspect.signature(build)
 
-    known = get_forward_context()
-    layers = known.attn_metadata if isinstance(known.attn_metadata, Mapping) else {}
-    found: dict[int, tuple[Any, int]] = {}
-    for name, metadata in layers.items():
-        cache = known.no_compile_layers[name].kv_cache
-        cache = cache[0] if isinstance(cache, (list, tuple)) else cache
-        for part in (metadata, *vars(metadata).values()):
-            for key, value in (getattr(part, "__dict__", None) or {}).items():
-                if "block_table" in key and getattr(value, "ndim", 0) == 2:
-                    found[value.data_ptr()] = (value, int(cache.shape[-2]))
-    return list(found.values())
+    def built(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        common = copy.copy(bound.arguments["common_attn_metadata"])
+        table = common.block_table_tensor.clone()
+        table[:, start // bound.arguments["self"].kv_cache_spec.block_size :] = table[:, :1]
+        common.block_table_tensor = table
+        bound.arguments["common_attn_metadata"] = common
+        return build(*bound.args, **bound.kwargs)
+
+    return built
