@@ -50,6 +50,30 @@ def test_fp8_in_blocks_and_awq_in_groups_are_taken(form: dict[str, Any]) -> None
     assert unable("deepseek-v2", quantization_config=SimpleNamespace(to_dict=lambda: form)) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "heads", "experts", "told"),
+    [
+        ("deepseek-v2-lite", 1, 1, ""),
+        ("deepseek-v2-lite", 3, 1, "tp=3: 16 attention heads cannot be shared out to 3 GPUs"),
+        ("deepseek-v3", 8, 8, ""),
+        ("deepseek-v3", 16, 16, "tp=16: experts of 2048 leave 128 to a GPU"),
+        # Spread whole over GPUs, an expert is not cut.
+        ("deepseek-v3", 16, 1, ""),
+    ],
+)
+def test_what_cannot_be_shared_out_is_told(name: str, heads: int, experts: int, told: str) -> None:
+    config = json.loads((CONFIGS / f"{name}.json").read_text())
+    form = config.pop("quantization_config", None)
+    cfg = SimpleNamespace(**config)
+    assert (LIMITS.shared_out(cfg, heads, experts) or "").startswith(
+        told if "heads" in told else ""
+    )
+    cfg.quantization_config = form
+    found = LIMITS.shared_out(cfg, heads, experts) or ""
+    assert found.startswith(told)
+    assert bool(found) == bool(told)
+
+
 @pytest.mark.parametrize("name", ["deepseek-v3", "deepseek-r1", "deepseek-v3.1"])
 def test_the_third_generation_is_refused_for_its_router(name: str) -> None:
     told = unable(name)
