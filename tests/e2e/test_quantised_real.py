@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dspatch.conformance import quantised, render, sources, suite
+from dspatch.conformance import checks, faults, quantised, small, sources, suite
 from dspatch.console import Console
-from dspatch.engines import Options
+from dspatch.engines import Options, silent
 from dspatch.engines.environment import for_wheel
 from dspatch.errors import UncomputableError
 from dspatch.stages import apply, build
@@ -17,6 +18,7 @@ from dspatch.stages.request import Request
 pytestmark = pytest.mark.e2e
 
 REV, MODEL = "v0.32.0", "deepseek-v3/fp8"
+PLANTED = ("block-scales-inverted", "last-block-dropped", "absorbed-unscaled")
 ASKED = ("engine.start", "weights.values", "weights.quantised", "kernels.quantised", "layers.local")
 
 
@@ -35,9 +37,27 @@ def test_fp8_blocks_are_multiplied_by_as_they_are_meant(tmp_path: Path) -> None:
             quantised.need_served(
                 [MODEL], "vllm", "0.32.0", "cpu", lambda name: ("confirmed", name)
             )
-    found = suite.run(
-        python=python, out=tmp_path / "out", variants=[MODEL], options=Options(dtype="bfloat16")
+    case = small.case(MODEL)
+    bench = suite.make_bench(
+        python=python,
+        out=tmp_path / "out",
+        engine="vllm",
+        options=Options(dtype="bfloat16"),
+        progress=silent,
     )
-    status = {result.check: result.status for result in found.results}
-    assert found.failures() == [], render.as_markdown(found)
-    assert {status[name] for name in ASKED} == {"pass"}
+    golden = bench.oracle.golden([case])[0]
+    planted = [one for one in faults.FAULTS if one.name in PLANTED]
+    trial = replace(
+        suite.trial(case, golden),
+        probes=("local", "dequantised", "multiplied"),
+        hook_faults=[{"name": f.name, "run": f.run, "hook": f.plants} for f in planted],
+    )
+    ran = suite.observe(bench, [trial])[0]
+    assert not ran.error, ran.facts
+    seen = suite.measured(bench, [(golden, ran)])[0]
+    status = {result.check: result.status for result in suite.results(seen)}
+    assert {status[name] for name in ASKED} == {"pass"}, status
+    assert "fail" not in status.values(), status
+    for fault in planted:
+        under = replace(seen, runs={**seen.runs, fault.run: f"fault/{fault.name}:"})
+        assert checks.judge(under, [fault.caught_by])[0].status == "fail", fault.name
