@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dspatch.patchfile import Patch
+from dspatch.patchfile import HERE, Patch
 from dspatch.series import Series
 
 
@@ -32,7 +32,7 @@ def missed(series: Series, patch: Patch) -> list[Missed]:
         each
         for other in series.patches
         if other.name in series.left_out
-        for each in _between(patch, other)
+        for each in _between(series, patch, other)
     ]
     first: dict[str, Missed] = {}
     for each in sorted(found, key=lambda each: not each.adds):
@@ -51,9 +51,19 @@ def way_out(series: Series, first: Missed) -> str:
     )
 
 
-def _between(patch: Patch, other: Patch) -> Iterator[Missed]:
+def _between(series: Series, patch: Patch, other: Patch) -> Iterator[Missed]:
     added = {file.path for file in other.files}
     changed = {edit.file for edit in other.edits}
-    for file in dict.fromkeys(edit.file for edit in patch.edits):
-        if file in added | changed:
-            yield Missed(patch=patch.name, other=other.name, file=file, adds=file in added)
+    for wanted in dict.fromkeys(edit.file for edit in patch.edits):
+        for file in _places(series, patch, wanted):
+            if file in added | changed:
+                yield Missed(patch=patch.name, other=other.name, file=file, adds=file in added)
+
+
+def _places(series: Series, patch: Patch, path: str) -> list[str]:
+    """Where a file may be; of one in a package that a trait names, each that the trait knows."""
+    rest = path.removeprefix(HERE)
+    if patch.at is None or rest == path:
+        return [path]
+    packages = [str(probe["value"]) for probe in series.traits[patch.at].question["first_of"]]
+    return [f"{package.replace('.', '/')}/{rest}" for package in packages]

@@ -150,7 +150,12 @@ def prepare(job: Job, content: Mapping[str, Any], pin: Pin, how: How, console: C
     if how.torch is not None:
         needs.refuse_torch(needed.packages)
     with console.working(f"preparing the build of {job.id}") as step:
-        environment, locked = lock.ensure(f"{job.id.engine}-build", needed.packages, folder, step)
+        locked = lock.locked(needed.packages, folder, step)
+        cuda = lock.cuda_of(locked)
+        # Gigabytes of torch are not fetched for a build that is refused then.
+        if cuda is not None and lock.version_of(locked, "torch") is not None:
+            preflight.check_cuda(chosen, found, cuda)
+        environment = lock.ensure(f"{job.id.engine}-build", folder, step)
     _check(chosen, found, needed, environment, locked)
     home = None
     if joining:
@@ -227,11 +232,13 @@ def _variables(prepared: Prepared, handed: Sequence[Handed]) -> dict[str, str]:
     if prepared.home is not None:
         variables |= {
             "CUDA_HOME": str(prepared.home),
+            "CUDA_PATH": str(prepared.home),
             "CUDACXX": str(prepared.home / "bin" / "nvcc"),
         }
     elif recipe.cuda and "CUDA_HOME" in os.environ:
-        # torch's build looks there, CMake does not.
-        variables |= {"CUDACXX": os.environ.get("CUDACXX", toolchain.nvcc(os.environ))}
+        # torch's build looks there, CMake and torch's modules for it do not.
+        own_nvcc = os.environ.get("CUDACXX", toolchain.nvcc(os.environ))
+        variables |= {"CUDACXX": own_nvcc, "CUDA_PATH": os.environ["CUDA_HOME"]}
     if handed:
         own = os.environ.get("CMAKE_TOOLCHAIN_FILE")
         path = fetched.toolchain(handed, prepared.folder.resolve() / "toolchain.cmake", own)

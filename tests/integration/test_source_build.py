@@ -182,9 +182,14 @@ def test_a_setting_of_the_user_is_another_wheel(bench: Bench) -> None:
 
 
 def test_a_build_that_fails_says_where(bench: Bench) -> None:
-    native(bench, DIFF.replace("return 43;", "retrun 43;"))
+    # The compiler repeats the line, so that the log has CMake's words for a failed configure, too.
+    native(bench, DIFF.replace("return 43;", "retrun 43; // Configuring incomplete"))
     bench.run(*APPLY)
+    remembered = bench.tree.parent / "build/cpu/src/build/temp.test/CMakeCache.txt"
+    remembered.parent.mkdir(parents=True)
+    remembered.write_text("CUDA_CUDART_LIBRARY:FILEPATH=CUDA_CUDART_LIBRARY-NOTFOUND\n")
     told = bench.run(*BUILD, code=errors.SourceBuildError.exit_code)
+    assert not remembered.exists()
     assert "csrc/kernel.cpp:1" in told
     assert "build.log" in told
     assert not list(bench.root.glob("work/jobs/*/dist/*.whl"))

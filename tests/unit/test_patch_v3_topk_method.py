@@ -31,7 +31,8 @@ def routing(monkeypatch: pytest.MonkeyPatch) -> Any:
     for cls in (DeepseekV2Config, DeepseekV3Config):
         setattr(transformers, cls.__name__, cls)
     monkeypatch.setitem(sys.modules, "transformers", transformers)
-    context = Context(traits={}, variants=[])  # type: ignore[arg-type]
+    traits = {"moe_routing_is_read_outright": True}
+    context = Context(traits=traits, variants=[])  # type: ignore[arg-type]
     source = render_file(TEMPLATES, "models/deepseek_routing.py.j2", context)
     module = ModuleType("deepseek_routing")
     exec(compile(source, "deepseek_routing.py", "exec"), module.__dict__)
@@ -75,3 +76,25 @@ def test_routing_is_read_as_the_model_code_means_it(
     routing: Any, config: Any, wanted: tuple[Any, ...]
 ) -> None:
     assert tuple(routing(config)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("config", "wanted"),
+    [
+        pytest.param(DeepseekV3Config(**V3), ("noaux_tc", "sigmoid", 8, 4), id="V3, saved"),
+        pytest.param(DeepseekV2Config(**V2), ("greedy", "softmax", 1, 1), id="V2-Lite, saved"),
+        pytest.param(
+            DeepseekV2Config(topk_method="group_limited_greedy", n_group=8, topk_group=3),
+            ("group_limited_greedy", "softmax", 8, 3),
+            id="V2, published",
+        ),
+    ],
+)
+def test_a_config_is_spelled_out_for_code_that_reads_every_attribute(
+    routing: Any, config: Any, wanted: tuple[Any, ...]
+) -> None:
+    before = dict(vars(config))
+    spelled = routing(config).spelled_out(config)
+    names = ("topk_method", "scoring_func", "n_group", "topk_group")
+    assert tuple(getattr(spelled, name) for name in names) == wanted
+    assert vars(config) == before

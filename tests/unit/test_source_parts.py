@@ -16,7 +16,7 @@ from dspatch import pins
 from dspatch.errors import MissingToolsError, PinError, SourceBuildError
 from dspatch.git import EXECUTABLE, Entry
 from dspatch.stages import build
-from dspatch.wheel.source import needs, preflight, progress, sources, toolchain
+from dspatch.wheel.source import lock, needs, preflight, progress, sources, toolchain
 from dspatch.wheel.source.recipe import Recipe, recipe
 from dspatch.wheel.source.toolchain import Toolchain
 
@@ -24,7 +24,7 @@ PLAIN = "100644"
 CUDA = recipe("vllm", "cuda")
 CPU = recipe("vllm", "cpu")
 HAS = Toolchain(
-    compiler=Version("12.3"), headers=frozenset(CPU.headers), nvcc=Version("12.8"), ccache=False,
+    compiler=Version("12.3"), headers=frozenset([*CPU.headers, *CUDA.headers]), nvcc=Version("12.8"), ccache=False,
     cores=16, memory=64.0, disk=100.0,
 )  # fmt: skip
 
@@ -263,3 +263,18 @@ def test_where_a_wheel_states_its_version(
         for path in members:
             archive.writestr(path, "")
     assert build._version_file(pins.engine("vllm"), tmp_path / "base.whl") == stated
+
+
+@pytest.mark.parametrize(
+    ("line", "cuda"),
+    [
+        ("nvidia-cuda-runtime-cu12==12.8.90 --hash=sha256:00\n", Version("12.8")),
+        ("nvidia-cuda-runtime==13.0.96 --hash=sha256:00\n", Version("13.0")),
+        ("nvidia-cuda-runtime-cu12 is none\n", None),
+        ("", None),
+    ],
+)
+def test_the_cuda_of_a_torch_is_told_by_the_lock_before_it_is_fetched(
+    line: str, cuda: Version | None
+) -> None:
+    assert lock.cuda_of(f"mpmath==1.3.0 --hash=sha256:00\n{line}torch==2.9.0 --hash=x\n") == cuda

@@ -249,3 +249,15 @@ def test_python_alone_is_asked_of_lmdeploys_build_by_its_own_variable() -> None:
         "DISABLE_TURBOMIND": "1",
     }
     assert "DISABLE_TURBOMIND" not in recipe("lmdeploy", "cuda").environment(version="1", jobs=3)
+
+
+def test_a_tag_that_a_variable_holds_is_found() -> None:
+    text = (
+        'set(DEFAULT_TAG "v3.5.0")\nset(OTHER ${DEFAULT_TAG})\n# set(REVISION "v1")\n'
+        "set(REVISION v4.2.1)\n"
+        "FetchContent_Declare(cutlass GIT_REPOSITORY https://h/cutlass.git GIT_TAG ${REVISION})\n"
+        'FetchContent_Declare(kernels GIT_REPOSITORY "https://h/k.git" GIT_TAG ${DEFAULT_TAG})\n'
+        "FetchContent_Declare(unknown GIT_REPOSITORY https://h/u.git GIT_TAG ${NOWHERE})\n"
+    )
+    found = {one.name: one.tag for one in declared.declared([text])}
+    assert found == {"cutlass": "v4.2.1", "kernels": "v3.5.0", "unknown": "${NOWHERE}"}

@@ -107,7 +107,10 @@ def test_only_what_a_toolkit_lacks_is_fetched() -> None:
     )
     # Of a CUDA that no table has, the header stays missing, and is told.
     assert toolkit.packages(CUDA, replace(BARE, nvcc=Version("11.8"))) == {}
-    assert toolkit.packages(recipe("vllm", "cuda"), BARE) == {}
+    for_torch = toolkit.packages(recipe("vllm", "cuda"), BARE)
+    assert for_torch.keys() == recipe("vllm", "cuda").headers.keys()
+    assert for_torch["nvrtc.h"] == "nvidia-cuda-nvrtc"
+    assert toolkit.packages(recipe("vllm", "cpu"), BARE) == {}
 
 
 def test_the_toolkit_is_where_nvcc_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

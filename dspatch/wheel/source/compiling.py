@@ -84,6 +84,10 @@ def _environment(shop: Workshop) -> dict[str, str]:
 def _failed(shop: Workshop, error: ProcessError) -> SourceBuildError:
     said = shop.log.read_text(errors="replace") if shop.log.is_file() else ""
     hint = f"read the whole log: {shop.log}"
+    if "Configuring incomplete" in said:
+        # CMake remembers what it did not find, and would not look again.
+        for found in shop.sources.glob("build/temp*/CMakeCache.txt"):
+            found.unlink()
     if "Failed to clone repository" in said or "Could not resolve host" in said:
         hint += (
             "; the build fetches sources of other projects by git: where this machine cannot, put a"

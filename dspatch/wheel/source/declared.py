@@ -9,6 +9,8 @@ from itertools import pairwise
 
 _COMMENT = re.compile(r"#[^\n]*")
 _DECLARED = re.compile(r"FetchContent_Declare\s*\(([^)]*)\)", re.IGNORECASE)
+_SET = re.compile(r"\bset\s*\(\s*(\w+)\s+\"?([^\s\"()$]+)\"?\s*\)", re.IGNORECASE)
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
 _MINIMUM = re.compile(r"cmake_minimum_required\s*\(\s*VERSION\s+(\d+(?:\.\d+)*)", re.IGNORECASE)
 
 
@@ -44,8 +46,10 @@ def minimum(text: str) -> str | None:
 
 
 def _of(text: str) -> Iterator[Declared]:
-    for match in _DECLARED.finditer(_COMMENT.sub("", text)):
-        words = match[1].split()
+    code = _COMMENT.sub("", text)
+    known = dict(_SET.findall(code))
+    for match in _DECLARED.finditer(code):
+        words = [_VARIABLE.sub(lambda one: known.get(one[1], one[0]), w) for w in match[1].split()]
         named = dict(pairwise(words))
         repository, tag = named.get("GIT_REPOSITORY"), named.get("GIT_TAG")
         if words and repository and tag:

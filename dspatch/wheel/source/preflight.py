@@ -26,7 +26,8 @@ def check_cuda(recipe: Recipe, found: Toolchain, torch: Version | None) -> None:
         _refuse(
             recipe,
             [
-                f"nvcc of CUDA {torch}, as torch has: this one is {found.nvcc} (CUDA_HOME names another)"
+                f"nvcc of CUDA {torch}, as torch has: this one is {found.nvcc}"
+                " (CUDA_HOME names another, --torch another torch)"
             ],
         )
 
