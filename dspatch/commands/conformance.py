@@ -137,6 +137,8 @@ def conformance(
         raise click.UsageError("--selftest plants its faults in generated models only")
     if quantised and (checkpoints or adversarial or tp):
         raise click.UsageError("--quantised names models of its own: only --variant goes with it")
+    if tp and forms.stored(name for name in given["variants"] if "/" in name):
+        raise click.UsageError("--tp runs unquantised models")
     if selftest and tp:
         raise click.UsageError("--tp plants its faults, exchanged shards, in every run")
     show.proven(_run(env, wheel, given, console, wanted, tp), console)

@@ -43,8 +43,8 @@ def need_dtype(names: Sequence[str], dtype: str) -> None:
         if dtype not in known:
             raise NoToleranceError(
                 f"{name} cannot be judged in {dtype}.",
-                why=f"kernels for its weights compute in {' or '.join(known) or 'nothing here'}",
-                next=f"leave --dtype out, or say --dtype {next(iter(known), DTYPE)}",
+                why=f"kernels for its weights compute in {' or '.join(known)}",
+                next=f"leave --dtype out, or say --dtype {DTYPE}",
             )
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from dspatch.cli import cli
 from dspatch.conformance import checks, faults, quantised, selftest, small
 from dspatch.conformance.causes import Standing
 from dspatch.conformance.checks.seen import Seen
@@ -134,6 +136,19 @@ def test_a_router_that_kernels_take_is_not_refused() -> None:
     plain = small.case("deepseek-v2-lite/awq")
     assert not quantised.refused("vllm", "0.27.1", plain, set(), asked("open"))
     assert quantised.refused("vllm", "0.13.0", plain, set(), asked("open"))
+
+
+def test_eight_bits_are_refused_for_what_the_kernels_know_whatever_the_dtype() -> None:
+    quantised.need_dtype(["deepseek-v3/gptq-8"], quantised.DTYPE)
+    with pytest.raises(UncomputableError) as refused:
+        quantised.need_served(["deepseek-v3/gptq-8"], "vllm", "0.32.0", "cpu", asked("ruled out"))
+    assert refused.value.why == "its CPU kernels know four bits, not eight"
+
+
+def test_several_processes_are_not_given_what_they_would_not_run() -> None:
+    done = CliRunner().invoke(cli, ["conformance", "--tp", "2", "--variant", "deepseek-v3/fp8"])
+    assert done.exit_code == 2
+    assert "--tp runs unquantised models" in done.output
 
 
 def test_a_refusal_names_the_models_before_anything_starts() -> None:
