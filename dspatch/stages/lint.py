@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from dspatch.carry.editing import folder
 from dspatch.carry.lint import goldens, lint, lintsizes, linttrees
 from dspatch.carry.lint.lint import Fault
 from dspatch.carry.lint.lintsizes import Sizes
-from dspatch.carry.lint.linttrees import Tried
+from dspatch.carry.lint.linttrees import Released, Tried
 from dspatch.carry.uses import usesfile
 from dspatch.console import Console
 from dspatch.errors import (
@@ -24,6 +25,7 @@ from dspatch.errors import (
 from dspatch.patchfile import Patch
 from dspatch.pins import Pin
 from dspatch.series import Series
+from dspatch.stages import releasedseries
 from dspatch.stages.request import known
 
 # Why the tree of a pin may not be at hand; that is no fault of a patch.
@@ -56,15 +58,32 @@ def run(
     quick: look at the folders only, at no tree. write: bring the generated files up to date first.
     Raises `PatchFormatError` for a name that is no patch's.
     """
+    with ExitStack() as opened:
+        return _linted(engine, names, console, opened, quick=quick, write=write)
+
+
+def _linted(
+    engine: str,
+    names: Sequence[str],
+    console: Console,
+    opened: ExitStack,
+    *,
+    quick: bool,
+    write: bool,
+) -> Linted:
     whole = series.layered(engine).asking(outputformat.NONE, [series.EVERY])
     chosen = [whole.patch(name) for name in names] or list(whole.patches)
     tried, missing, failed = ([], [], []) if quick else _trees(whole, console)
-    written = _write(whole, chosen, tried) if write and not quick else ()
+    released = [] if quick else _released(whole, chosen, missing, console, opened)
+    written = _write(whole, chosen, tried, released) if write and not quick else ()
     faults = [*lint.of_folders(whole), *failed]
     if not quick:
         part = replace(whole, patches=tuple(patch for patch in whole.patches if patch in chosen))
         faults += linttrees.of_trees(
-            part, tried, all_tried=bool(tried) and not missing and not failed
+            part,
+            tried,
+            released=released,
+            all_tried=bool(tried) and not missing and not failed,
         )
     wanted = {patch.name for patch in chosen}
     return Linted(
@@ -119,6 +138,37 @@ def _tried(whole: Series, pin: Pin, targets: Sequence[str]) -> Iterator[Tried]:
         yield Tried(rev=pin.rev, target=target, tree=tree)
 
 
+def _released(
+    whole: Series,
+    chosen: Sequence[Patch],
+    missing: list[str],
+    console: Console,
+    opened: ExitStack,
+) -> list[Released]:
+    """The series on every release that a patch was also written for and that is no pin."""
+    pinned = {pin.rev for pin in pins.pinned(whole.engine)}
+    wanted = {
+        (rev, target)
+        for patch in chosen
+        for rev in patch.also_written_for
+        if rev not in pinned
+        for target in patch.targets[:1]
+    }
+    if not wanted:
+        return []
+    found: list[Released] = []
+    with console.working("reading releases that are no pins") as step:
+        for rev, target in sorted(wanted):
+            step(rev)
+            try:
+                one = releasedseries.opened(whole, rev, target, known(()))
+                found.append(opened.enter_context(one))
+            except _NOT_AT_HAND as error:
+                missing.append(rev)
+                console.note(f"{rev} is not looked at: {error.what}")
+    return found
+
+
 def _fault(pin: Pin, error: DspatchError) -> Fault:
     return Fault(
         rule="applies",
@@ -132,14 +182,16 @@ def _fault(pin: Pin, error: DspatchError) -> Fault:
 # -- generated files ---------------------------------------------------------------------------
 
 
-def _write(whole: Series, chosen: Sequence[Patch], tried: Sequence[Tried]) -> tuple[Path, ...]:
+def _write(
+    whole: Series, chosen: Sequence[Patch], tried: Sequence[Tried], released: Sequence[Released]
+) -> tuple[Path, ...]:
     """Bring the records and goldens of patches up to date, a layer at a time: all of it or nothing."""
     written: list[Path] = []
     for layer in whole.layers:
         changes: dict[Path, bytes | None] = {}
         for patch in chosen:
             if patch.folder.parent == layer.folder:
-                changes |= _changes(whole, patch, tried)
+                changes |= _changes(whole, patch, tried, released)
         if changes:
             with folder.editing(layer.folder):
                 folder.change(layer.folder, changes)
@@ -147,10 +199,13 @@ def _write(whole: Series, chosen: Sequence[Patch], tried: Sequence[Tried]) -> tu
     return tuple(written)
 
 
-def _changes(whole: Series, patch: Patch, tried: Sequence[Tried]) -> dict[Path, bytes | None]:
+def _changes(
+    whole: Series, patch: Patch, tried: Sequence[Tried], released: Sequence[Released]
+) -> dict[Path, bytes | None]:
     wanted: dict[Path, bytes | None] = {}
-    if linttrees.written_place(patch, tried) is not None:
-        recorded = linttrees.record(patch, tried, whole.traits)
+    places: list[Tried | Released] = [*tried, *released]
+    if linttrees.written_place(patch, places) is not None:
+        recorded = linttrees.record(patch, places, whole.traits)
         wanted[patch.folder / usesfile.NAME] = (
             usesfile.write(recorded).encode() if recorded is not None else None
         )

@@ -18,6 +18,8 @@ from benchmarks import mla_sglang
 from dspatch import process, variants
 from dspatch.engines.environment import ensure, for_wheel
 from dspatch.errors import ProcessError
+from dspatch.series import layered
+from dspatch.stages import releasedseries
 from tests.e2e.test_series_faults import wheels
 from tests.mla import rendered
 
@@ -45,12 +47,61 @@ def run(script: str, folder: Path, *arguments: str) -> str:
     ).stdout
 
 
+# Small enough for the interpreter.
+TINY = replace(
+    variants.variant("deepseek-v2-lite"), kv_lora_rank=64, qk_rope_head_dim=16, num_attention_heads=32
+)  # fmt: skip
+
+
 def small(folder: Path) -> Path:
     """The kernels rendered for a model small enough for the interpreter."""
-    lite = variants.variant("deepseek-v2-lite")
-    tiny = replace(lite, kv_lora_rank=64, qk_rope_head_dim=16, num_attention_heads=32)
-    rendered.write(folder / "mla_decode", [tiny])
+    rendered.write(folder / "mla_decode", [TINY])
     return folder
+
+
+# One of each generation that has no environment here; what they import of vLLM but MLA is not looked at.
+GENERATIONS = [
+    "v0.8.5", "v0.9.2", "v0.10.0", "v0.10.1", "v0.11.0", "v0.13.0", "v0.15.0", "v0.19.1",
+]  # fmt: skip
+MLA = [
+    "vllm/v1/attention/backends/mla/common.py",
+    "vllm/v1/attention/backends/mla/triton_mla.py",
+    "vllm/model_executor/layers/attention/mla_attention.py",
+]
+
+
+def release(rev: str, folder: Path) -> Path:
+    """The sources of MLA of a published release, patched, on disk."""
+    with releasedseries.opened(layered("vllm"), rev, "cuda", [TINY]) as one:
+        step = one.steps["mla-decode-kernels"]
+        for path in [*MLA, *(path for path in step.paths if "/mla" in path)]:
+            data = step.after.read(path)
+            if data is not None:
+                (folder / rev / path).parent.mkdir(parents=True, exist_ok=True)
+                (folder / rev / path).write_bytes(data)
+    return folder / rev
+
+
+def backends(*folders: Path) -> list[str]:
+    """The releases whose backend decodes as it should, on the base classes of the release itself."""
+    return run("backends.py", folders[0], *map(str, folders[1:])).split()
+
+
+def test_older_backends_decode_on_the_base_classes_of_their_release(tmp_path: Path) -> None:
+    assert backends(*(release(rev, tmp_path) for rev in GENERATIONS)) == GENERATIONS
+
+
+@pytest.mark.parametrize(
+    ("find", "text"),
+    [("(q_nope, q_pe), dim", "(q_pe, q_nope), dim"), ("self.decoder.plan(", "len((")],
+)
+def test_a_planted_fault_of_an_older_backend_is_caught(
+    find: str, text: str, tmp_path: Path
+) -> None:
+    made = release("v0.10.1", tmp_path)
+    plant(made / "vllm/v1/attention/backends/mla/dspatch_mla.py", find, text)
+    with pytest.raises(ProcessError, match="Error"):
+        backends(made)
 
 
 # At 32 rows the Hopper kernels keep some values in local memory: the one for bf16 a few scalars of its

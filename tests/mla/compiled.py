@@ -8,12 +8,8 @@ Runs in an environment with torch and Triton 3.6, without a GPU.
 from __future__ import annotations
 
 import json
-import re
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +17,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource
+
+from tests.mla import cubin
 
 # Capability, and shared memory a block: A100, L40S and RTX cards, H100 and H200.
 CARDS = {"sm_80": ((8, 0), 166912), "sm_89": ((8, 9), 101376), "sm_90": ((9, 0), 232448)}
@@ -41,7 +39,6 @@ SPARSE_SHAPES = {
     "sm_89": [(16, 0, 1)],
     "sm_90": [(16, 0, 1), (32, 0, 1), (128, 0, 1)],
 }
-TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 INTS = ("table", "lengths", "workers")
 FLOATS = ("lse", "part_out", "part_unit", "part_lse")
 NUMBERS = ("capacity", "table_stride", "page_stride", "token_stride")
@@ -65,7 +62,7 @@ def _all() -> Iterator[dict[str, Any]]:
                     "card": card, "limit": shared, "heads": shape.heads, "page": shape.page,
                     "fp8": shape.fp8, "sparse": shape.sparse,
                     "kernel": choice.kernel, "stages": choice.stages, "claimed": choice.shared,
-                    **_facts(kernel),
+                    **cubin.facts(kernel),
                 }  # fmt: skip
 
 
@@ -139,31 +136,6 @@ def _compile(shape: Any, choice: Any, capability: tuple[int, int]) -> Any:
     if choice.kernel == "hopper" and choice.programs == 2:
         options["maxnreg"] = hopper_fp8.REGISTERS
     return triton.compile(made, target=target, options=options)
-
-
-def _facts(kernel: Any) -> dict[str, Any]:
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
-        cubin.write(kernel.asm["cubin"])
-        cubin.flush()
-        usage = _tool("cuobjdump", "--dump-resource-usage", cubin.name)
-        code = _tool("nvdisasm", "-c", cubin.name)
-    registers, stack = map(int, re.search(r"REG:(\d+) STACK:(\d+)", usage).groups())  # type: ignore[union-attr]
-    return {
-        "shared": kernel.metadata.shared,
-        "registers": registers,
-        "stack": stack,
-        "wgmma": len(re.findall(r"\bHGMMA\b", code)),
-        "mma": len(re.findall(r"\bHMMA\b", code)),
-        "wgmma_waits": len(re.findall(r"WARPGROUP\.DEPBAR", code)),
-        "asynchronous_copies": len(re.findall(r"\b(?:LDGSTS|UTMALDG)\b", code)),
-        "copies_in_flight": [int(n) for n in re.findall(r"async_wait .*?num = (\d+)", kernel.asm["ttgir"])],
-    }  # fmt: skip
-
-
-def _tool(name: str, *arguments: str) -> str:
-    return subprocess.run(
-        [TOOLS / name, *arguments], capture_output=True, text=True, check=True
-    ).stdout
 
 
 if __name__ == "__main__":

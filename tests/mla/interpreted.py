@@ -17,9 +17,32 @@ from typing import Any
 os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
+import triton.language as tl
+from triton.runtime import interpreter
 
 LATENT, ROPE = 64, 16
 CARD = {"capability": (8, 0), "shared_memory": 232448, "processors": 3}
+
+
+def mended() -> None:
+    """Give the interpreters of Triton 3.2 and 3.3 what they lack.
+
+    A scalar of one bit has no type there, and a store writes the bytes of its value as they lie, though numpy has
+    made int64 of it.
+    """
+    builder = interpreter.InterpreterBuilder
+    if hasattr(builder, "get_int1_ty"):
+        return
+    store = builder.create_masked_store
+
+    def of_its_width(self: Any, at: Any, value: Any, *more: Any) -> Any:
+        kind = interpreter._get_np_dtype(value.dtype)
+        return store(
+            self, at, interpreter.TensorHandle(value.data.astype(kind), value.dtype), *more
+        )
+
+    builder.get_int1_ty = lambda self: tl.int1
+    builder.create_masked_store = of_its_width
 
 
 def decode(lengths: Sequence[int], heads: int, q_len: int, page: int) -> None:
@@ -222,6 +245,7 @@ def _refused(words: str, call: Callable[..., Any], *arguments: Any) -> None:
 
 
 if __name__ == "__main__":
+    mended()
     sys.path.insert(0, sys.argv[1])
     for name in sys.argv[2:]:
         globals()[name]()

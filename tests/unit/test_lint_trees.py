@@ -11,9 +11,14 @@ from dspatch.apply import apply_series
 from dspatch.carry.lint import goldens, lintsizes, linttrees
 from dspatch.carry.lint.lint import Fault
 from dspatch.carry.lint.linttrees import Tried
+from dspatch.carry.lint.released import Released, on_release
 from dspatch.carry.uses import usesfile
 from dspatch.carry.uses.undefined import left_undefined
+from dspatch.onto import Place
+from dspatch.render import Context
 from dspatch.series import Series
+from dspatch.traits import Traits
+from dspatch.treefiles import of_tree
 from tests.support import PATCH, TEMPLATE, Upstream, dedent, load_series, patch_folders
 from tests.unit.test_guard import OPS, VARIANT, WAIVE, WRITTEN
 from tests.unit.test_guard import TEMPLATE as USING
@@ -63,6 +68,18 @@ class Bench:
             guarded=False,
         )
         return Tried(rev=version, target="cpu", tree=tree)
+
+    def released(self, version: str) -> Released:
+        """The series on a release that is no pin."""
+        self.upstream.version = version
+        pristine = self.upstream.checkout(self.root)
+        files = of_tree(pristine.repo, pristine.commit)
+        facts = Traits(self.series.traits, files.read)
+        place = Place(
+            engine="mini", rev=version, commit="", repo=pristine.repo,
+            context=Context(traits=facts, variants=[VARIANT]),
+        )  # fmt: skip
+        return on_release(self.series, files, place, target="cpu", variants=[VARIANT])
 
     def faults(self, *tried: Tried) -> list[Fault]:
         return list(linttrees.of_trees(self.series, tried or [self.tried()]))
@@ -164,6 +181,26 @@ def test_a_patch_that_names_no_pin_it_was_written_for_is_found(bench: Bench) -> 
     bench.generate(later)
     faults = [f for f in bench.faults(later) if f.rule == "written-for"]
     assert "does not apply to 0.9" in faults[0].what
+
+
+def test_a_release_that_is_no_pin_is_recorded_and_held_too(bench: Bench) -> None:
+    """What a patch was also written for is read where it lies: its record, and every drift from it."""
+    also = 'written-for = "1.0"\nalso-written-for = ["0.9"]'
+    bench.write({"cpu-mla": WRITTEN.replace('written-for = "1.0"', also)})
+    pinned, older = bench.tried(), bench.released("0.9")
+    (patch,) = bench.series.patches
+    recorded = linttrees.record(patch, [pinned, older], bench.series.traits)
+    assert recorded is not None
+    assert [one.written_for for one in recorded.others] == ["0.9"]
+    (patch.folder / usesfile.NAME).write_text(usesfile.write(recorded))
+    assert list(linttrees.of_trees(bench.series, [pinned], released=[older])) == []
+    bench.upstream.files["mini/ops.py"] = OPS.replace("q, scale", "scale, q").encode()
+    changed = list(linttrees.of_trees(bench.series, [pinned], released=[bench.released("0.9")]))
+    assert {fault.rule for fault in changed} == {"uses", "drift"}
+    unseen = list(linttrees.of_trees(bench.series, [pinned]))
+    assert [fault.what for fault in unseen] == [
+        "it does not apply to 0.9, which it was written for"
+    ]
 
 
 def test_a_patch_that_uses_nothing_needs_no_record(bench: Bench) -> None:

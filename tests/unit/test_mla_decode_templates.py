@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -53,6 +54,9 @@ def test_heads_and_dims_are_those_of_the_job_s_models(tmp_path: Path) -> None:
     assert found["HEADS"] == (5, 8, 10, 16, 20, 32, 64, 128)
 
 
+# Bytes of local memory that a kernel may keep: a few scalars of its outer loop.
+MAY_SPILL = 64
+
 BACKEND = "vllm.v1.attention.backends.mla.dspatch_mla"
 # The function that orders vLLM's backends, as far as the edit of its generation meets it.
 PRIORITIES = """
@@ -72,7 +76,7 @@ GENERATIONS = {
 def priorities(when: str) -> Any:
     """The patched function of a generation, its list upstream's alone."""
     patch = layered("vllm").patch("mla-decode-kernels")
-    (edit,) = (each for each in patch.edits if each.when == (when,))
+    (edit,) = (each for each in patch.edits if when in each.when)
     made = rendered_edit(patch, edit, Context(traits={}, variants=[]))  # type: ignore[arg-type]
     before = PRIORITIES.format(more=GENERATIONS[when]).encode()
     engine: dict[str, Any] = {"AttentionBackendEnum": SimpleNamespace(DSPATCH_MLA="ours")}
@@ -108,6 +112,92 @@ def test_the_backend_is_asked_for_card_heads_and_cache(
     monkeypatch.setitem(sys.modules, BACKEND, faster)
     priorities(when)(True, (9, 0), 16, "fp8")
     assert asked == [((9, 0), 16, "fp8")]
+
+
+CHOOSES = """
+class CudaPlatformBase:
+    @classmethod
+    def get_attn_backend_cls(
+        cls, selected_backend, head_size, dtype, kv_cache_dtype, block_size, use_v1, use_mla, use_sparse
+    ):
+        if use_mla:
+            return f"upstream's MLA, {selected_backend}"
+        return "upstream's"
+"""
+
+
+def chosen(
+    asked: str | None, sparse_is_asked: bool = True, **changed: Any
+) -> tuple[str, list[str]]:
+    """Which backend the patched platform of the older releases takes, and what it warns of."""
+    patch = layered("vllm").patch("mla-decode-kernels")
+    (edit,) = (
+        each for each in patch.edits if each.symbol == "CudaPlatformBase.get_attn_backend_cls"
+    )
+    context = Context(traits={"cuda_platform_is_asked_for_sparse": sparse_is_asked}, variants=[])  # type: ignore[arg-type]
+    warned: list[str] = []
+    torch = SimpleNamespace(float16="fp16", bfloat16="bf16")
+    backends = SimpleNamespace(DSPATCH_MLA="DSPATCH_MLA")
+    engine: dict[str, Any] = {
+        "torch": torch, "_Backend": backends, "logger": SimpleNamespace(warning=warned.append),
+    }  # fmt: skip
+    source = apply_edit(CHOOSES.encode(), rendered_edit(patch, edit, context))
+    exec(compile(source, edit.file, "exec"), engine)
+    platform = engine["CudaPlatformBase"]
+    platform.has_device_capability = lambda wanted: wanted <= changed.pop("card", 90)
+    words = {
+        "use_v1": True,
+        "use_mla": True,
+        "kv_cache_dtype": "auto",
+        "dtype": "bf16",
+        "use_sparse": False,
+    }
+    words |= {name: value for name, value in changed.items() if name != "card"}
+    return platform.get_attn_backend_cls(asked, head_size=576, block_size=64, **words), warned
+
+
+def test_older_releases_take_the_backend_that_was_asked_for() -> None:
+    assert chosen("DSPATCH_MLA") == (BACKEND + ".DspatchMLABackend", [])
+    assert chosen("TRITON_MLA") == ("upstream's MLA, TRITON_MLA", [])
+    assert chosen(None) == ("upstream's MLA, None", [])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"use_v1": False}, {"kv_cache_dtype": "fp8"}, {"dtype": "fp32"}, {"use_sparse": True}, {"card": 75},
+    ],
+)  # fmt: skip
+def test_older_releases_choose_by_themselves_where_it_cannot_serve(changed: dict[str, Any]) -> None:
+    took, warned = chosen("DSPATCH_MLA", **changed)
+    assert took == "upstream's MLA, None"
+    assert len(warned) == 1
+
+
+def test_shared_memory_elsewhere_is_what_other_releases_of_triton_compiled(tmp_path: Path) -> None:
+    """The table of elsewhere.py, held against the committed proof, kernel by kernel."""
+    rendered.write(tmp_path)
+    module: dict[str, Any] = {}
+    exec((tmp_path / "elsewhere.py").read_text(), module)
+    proof = json.loads((ROOT / "docs" / "proofs" / "mla-decode-tritons.json").read_text())
+    compiled: dict[str, dict[tuple[int, ...], int]] = {}
+    for release, kernels in proof.items():
+        most = compiled.setdefault(release.rpartition(".")[0], {})
+        unfit = set()
+        for one in (each for each in kernels if "block" in each):
+            sizes = tuple(one[name] for name in ("block", "tile", "stages", "warps"))
+            most[sizes] = max(most.get(sizes, 0), one["shared"])
+            if one["stack"] > MAY_SPILL:
+                unfit.add(sizes)
+        for sizes in unfit:
+            del most[sizes]
+    assert module["_SHARED"] == compiled
+    for release, most in compiled.items():
+        for sizes, needed in most.items():
+            assert module["shared"](release + ".1", False, sizes, 5) == needed
+        assert module["shared"](release + ".1", True, sizes, 5) > 1 << 20
+        assert module["shared"](release + ".1", False, (1, 1, 1, 1), 5) > 1 << 20
+    assert module["shared"]("3.6.0", False, (1, 1, 1, 1), 5) == 5
 
 
 def pytest_says(*arguments: str) -> subprocess.CompletedProcess[str]:

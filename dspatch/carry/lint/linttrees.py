@@ -8,19 +8,35 @@ from dspatch.carry.lint import lintgoldens, lintuses, overlap
 from dspatch.carry.lint.lint import Fault, in_patch
 from dspatch.carry.lint.lintgoldens import golden_files, stale_goldens
 from dspatch.carry.lint.lintuses import record, written_place
+from dspatch.carry.lint.released import Released
 from dspatch.carry.lint.tried import Tried
 from dspatch.carry.uses.undefined import left_undefined
 from dspatch.patchfile import Patch
 from dspatch.series import Series
 from dspatch.wheel.native import diff_paths, is_native
 
-__all__ = ["Tried", "golden_files", "of_trees", "record", "stale_goldens", "written_place"]
+__all__ = [
+    "Released",
+    "Tried",
+    "golden_files",
+    "of_trees",
+    "record",
+    "stale_goldens",
+    "written_place",
+]
 
 
-def of_trees(series: Series, tried: Sequence[Tried], *, all_tried: bool = True) -> Iterator[Fault]:
+def of_trees(
+    series: Series,
+    tried: Sequence[Tried],
+    *,
+    released: Sequence[Released] = (),
+    all_tried: bool = True,
+) -> Iterator[Fault]:
     """The faults of every patch, as the trees of the pinned revisions show them.
 
-    all_tried: whether the trees are those of every pin, so that what none of them needs is idle.
+    released: releases that patches were also written for and that are no pins. all_tried: whether the
+    trees are those of every pin, so that what none of them needs is idle.
     """
     for patch in series.patches:
         if patch.name in series.left_out:
@@ -31,11 +47,13 @@ def of_trees(series: Series, tried: Sequence[Tried], *, all_tried: bool = True) 
                 "not-needed", patch, f"no pin needs it ({', '.join(sorted({t.rev for t in tried}))})",
                 "drop it: dspatch patch drop " + patch.name,
             )  # fmt: skip
-        yield from lintuses.records(patch, here, series.traits)
+        everywhere: list[Tried | Released] = list(here)
+        everywhere += [one for one in released if one.applied(patch) is not None]
+        yield from lintuses.records(patch, everywhere, series.traits)
         for one in here:
             yield from _undefined(patch, one)
         yield from lintgoldens.rule(series, patch, tried)
-        yield from lintuses.drifts(patch, here, series.traits, all_tried=all_tried)
+        yield from lintuses.drifts(patch, everywhere, series.traits, all_tried=all_tried)
     for one in tried:
         yield from _overlaps(one)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dspatch.carry.lint import goldens
 from dspatch.carry.lint.lint import Fault, in_patch
+from dspatch.carry.lint.released import Released
 from dspatch.carry.lint.tried import Tried
 from dspatch.carry.uses import drift, guard, usesfile
 from dspatch.carry.uses.drift import Drift
@@ -16,8 +17,10 @@ from dspatch.patchfile import Patch
 from dspatch.pins.lookup import same
 from dspatch.traits import Trait
 
+Places = Sequence[Tried | Released]
 
-def record(patch: Patch, tried: Sequence[Tried], known: Mapping[str, Trait]) -> Recorded | None:
+
+def record(patch: Patch, tried: Places, known: Mapping[str, Trait]) -> Recorded | None:
     """What a patch uses on the revisions that it was written for; `None` when it uses nothing.
 
     Also when the first of them is not among the trees, or the patch does not apply there.
@@ -29,7 +32,7 @@ def record(patch: Patch, tried: Sequence[Tried], known: Mapping[str, Trait]) -> 
 
 
 def _recorded(
-    patch: Patch, rev: str | None, tried: Sequence[Tried], known: Mapping[str, Trait]
+    patch: Patch, rev: str | None, tried: Places, known: Mapping[str, Trait]
 ) -> Recorded | None:
     place = _place(patch, rev, tried)
     uses = () if place is None else place.used(patch).uses
@@ -41,7 +44,7 @@ def _recorded(
     return Recorded(written_for=rev, uses=uses, answers=answers)
 
 
-def written_place(patch: Patch, tried: Sequence[Tried]) -> Tried | None:
+def written_place(patch: Patch, tried: Places) -> Tried | Released | None:
     """The tree of the revision that a patch was written for, `None` when it is not applied there.
 
     Also `None` when one that it was also written for is not among the trees.
@@ -51,12 +54,12 @@ def written_place(patch: Patch, tried: Sequence[Tried]) -> Tried | None:
     return _place(patch, patch.written_for, tried)
 
 
-def _place(patch: Patch, rev: str | None, tried: Sequence[Tried]) -> Tried | None:
+def _place(patch: Patch, rev: str | None, tried: Places) -> Tried | Released | None:
     at = [one for one in tried if rev and same(one.rev, rev)]
     return next((one for one in at if one.applied(patch) is not None), None)
 
 
-def records(patch: Patch, here: Sequence[Tried], known: Mapping[str, Trait]) -> Iterator[Fault]:
+def records(patch: Patch, here: Places, known: Mapping[str, Trait]) -> Iterator[Fault]:
     """The record of a patch is what its code uses on the release that it was written for."""
     kept = usesfile.read(patch.folder)
     if patch.written_for is None:
@@ -87,7 +90,7 @@ def records(patch: Patch, here: Sequence[Tried], known: Mapping[str, Trait]) -> 
             next="dspatch patch lint --write",
             diff=goldens.difference(before, after, usesfile.NAME),
         )  # fmt: skip
-    for place in filter(None, places.values()):
+    for place in (one for one in places.values() if one is not None):
         for path, name in place.used(patch).missing:
             yield in_patch(
                 "import", patch, f"{path} imports {name}, which {place.rev} does not have",
@@ -96,7 +99,7 @@ def records(patch: Patch, here: Sequence[Tried], known: Mapping[str, Trait]) -> 
 
 
 def drifts(
-    patch: Patch, here: Sequence[Tried], known: Mapping[str, Trait], *, all_tried: bool
+    patch: Patch, here: Places, known: Mapping[str, Trait], *, all_tried: bool
 ) -> Iterator[Fault]:
     """No symbol has changed on any pin unless that is waived, and no waiver is idle."""
     recorded = usesfile.read(patch.folder)
@@ -104,7 +107,7 @@ def drifts(
         return
     found: dict[str, tuple[Drift, ...]] = {}
     for one in here:
-        with one.tree.checkout.repo.reading():
+        with one.reading():
             uses = guard.nearest(patch, recorded, one.facts(known)).uses
             found[one.rev] = drift.check(uses, Names(one.files.read))
     for rev, drifts in found.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -28,6 +28,10 @@ class Tried:
     def files(self) -> Files:
         """The files of the patched tree."""
         return of_tree(self.tree.checkout.repo, self.tree.commit)
+
+    def reading(self) -> AbstractContextManager[object]:
+        """Holds what reads many files at once."""
+        return self.tree.checkout.repo.reading()
 
     def facts(self, known: Mapping[str, Trait]) -> Traits:
         """What the patched tree is, each trait read when it is first asked for."""
