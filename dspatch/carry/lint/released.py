@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from dspatch import batch
 from dspatch.carry.uses import uses
+from dspatch.traits import Traits
 
 if TYPE_CHECKING:
     from dspatch.carry.uses.uses import Used
     from dspatch.onto import Place
     from dspatch.patchfile import Patch
     from dspatch.series import Series
-    from dspatch.traits import Trait, Traits
+    from dspatch.traits import Trait
     from dspatch.treefiles import Files
     from dspatch.variants import Variant
 
@@ -35,7 +36,6 @@ class Released:
 
     rev: str
     files: Files
-    context: Traits
     steps: Mapping[str, Step]
     _used: dict[str, Used] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -44,9 +44,9 @@ class Released:
         """Nothing has to be held open for its files."""
         yield
 
-    def facts(self, _known: Mapping[str, Trait]) -> Traits:
-        """What the release is, each trait read when it is first asked for."""
-        return self.context
+    def facts(self, known: Mapping[str, Trait]) -> Traits:
+        """What the patched release is, each trait read when it is first asked for."""
+        return Traits(known, self.files.read)
 
     def used(self, patch: Patch) -> Used:
         """What the code of a patch that applied uses of upstream; read once."""
@@ -75,4 +75,4 @@ def on_release(
             after = files.with_changes(result.outcome.changes)
             steps[patch.name] = Step(paths=tuple(result.outcome.changes), before=files, after=after)
             files = after
-    return Released(rev=place.rev, files=files, context=facts, steps=steps)
+    return Released(rev=place.rev, files=files, steps=steps)
