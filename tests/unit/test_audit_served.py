@@ -83,7 +83,7 @@ def test_a_model_with_a_failed_check_is_not_proven(docs: Path) -> None:
     held = json.loads(path.read_text())
     row = next(each for each in held["results"] if each["variant"] == "deepseek-v3")
     row["status"] = "fail"
-    held["summary"] = "83 passed, 1 failed, 0 not shown"
+    held["summary"] = f"{len(held['results']) - 1} passed, 1 failed, 0 not shown"
     path.write_text(json.dumps(held))
     told = support.with_served(TABLE, "vllm", docs)
     assert not [each for each in lines(told, "deepseek-v3", "proven") if "0.13.0" in each]
