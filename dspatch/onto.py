@@ -66,6 +66,7 @@ def render_onto(patch: Patch, files: Files, context: render.Context) -> Outcome:
     """What the templates and edits of a patch do to a tree; what upstream has already is not done again."""
     changes: dict[str, Change] = {}
     there: list[str] = []
+    patch = patch.placed(context.traits)
     wanted_files = [new for new in patch.files if holds(new.when, context.traits) is None]
     wanted_edits = [spec for spec in patch.edits if holds(spec.when, context.traits) is None]
     for new in wanted_files:

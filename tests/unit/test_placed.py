@@ -103,6 +103,7 @@ def test_a_patch_is_put_where_the_checkout_has_the_package(tmp_path: Path, ops: 
         f"{ops}/own/own.cpp",
     )
     assert planned.patch.package == package
+    assert onto.rendered(read.patch("own"), files, context) == changes
 
 
 def test_a_checkout_without_the_package_is_told(tmp_path: Path) -> None:

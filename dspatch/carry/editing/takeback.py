@@ -43,6 +43,7 @@ def into_sources(
     A file counts only when rendering it again gives exactly its bytes; the rest is `left`.
     """
     try:
+        patch = patch.placed(place.context.traits)
         have = _real(onto.rendered(patch, files, place.context), files)
     except DspatchError:
         return TakenBack(left=tuple(sorted(wanted)))
@@ -116,8 +117,7 @@ def _right(
     changed = Draft(engine=draft.engine, changes={**draft.changes, **sources})
     try:
         with changed.tried() as series:
-            anew = series.patch(patch.name).placed(place.context.traits)
-            now = onto.rendered(anew, files, place.context)
+            now = onto.rendered(series.patch(patch.name), files, place.context)
     except DspatchError:
         return set()
     now = _real(now, files)
