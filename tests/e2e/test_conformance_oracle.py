@@ -295,7 +295,7 @@ need("B21", abs(squared(with_yarn(1.0, 0)) - 1.0) < 1e-12)
 unit = torch.ones(64, 1, 64, dtype=torch.float64)
 lengths = [float(twin.rotate(c, unit).square().sum(-1).max()) for c in (lite, large)]
 need("B23", all(abs(length - 64) < 1e-9 for length in lengths))
-need("B23", abs(twin._turns(unequal)[1] - 1.36889 / 1.18444) < 1e-5)
+need("B23", abs(twin.turns(unequal)[1] - 1.36889 / 1.18444) < 1e-5)
 # Halves are pairs in another order: scores are equal, the tensors are not, and a mixture is wrong.
 order = [*range(0, 64, 2), *range(1, 64, 2)]
 plain = {**heads, "rope_scaling": None}
