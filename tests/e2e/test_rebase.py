@@ -109,11 +109,9 @@ def test_the_shipped_series_goes_on_and_both_ways_agree(tmp_path: Path) -> None:
     known = [pin.rev for pin in pins.pinned("vllm")]
     done = dspatch(tmp_path, "patch", "rebase", "--rev", "v0.27.1", "--onto", known[-1])
     rows = [row for row in done["patches"] if row["agree"] is not None]
-    differ = {row["patch"]: row["difference"] for row in rows if not row["agree"]}
-    assert len(rows) > len(differ)
+    assert rows
+    assert not [row["patch"] for row in rows if not row["agree"]]
     # Its edit of a file that another patch brings on the newer release alone is in no text of the older one.
-    assert set(differ) == {"cpu-mla-compiled"}
-    text, edits = differ["cpu-mla-compiled"].splitlines()[:2]
-    assert text == "--- vllm/v1/attention/backends/mla/cpu_decode_shapes.py by its text"
-    assert edits.endswith("cpu_decode_shapes.py by its edits")
+    only = {row["patch"]: row["only_here"] for row in rows if row["only_here"]}
+    assert "cpu_decode_shapes.py" in " ".join(only["cpu-mla-compiled"])
     assert dspatch(tmp_path, "apply", "--rev", known[-1])["tree"] == done["tree"]

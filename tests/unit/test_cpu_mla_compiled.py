@@ -40,11 +40,12 @@ _NUMBERS = count()
 @cache
 def _patch() -> patchfile.Patch:
     known = traits.load(FOLDER.parent / "traits.toml")
-    return patchfile.load(FOLDER, known, TEMPLATES)
+    return patchfile.load(FOLDER, known, TEMPLATES).within("vllm.v1.attention.ops")
 
 
 def _rendered(template: str) -> bytes:
-    return render_file(TEMPLATES, template, Context(traits={}, variants=[]))  # type: ignore[arg-type]
+    facts = {"deepseek_caches_full_heads": False}
+    return render_file(TEMPLATES, template, Context(traits=facts, variants=[]))  # type: ignore[arg-type]
 
 
 def _built(extension: Extension, dest: Path, fault: tuple[str, str] | None = None) -> Path:
