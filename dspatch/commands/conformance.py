@@ -110,6 +110,7 @@ def conformance(
     from dspatch.stages import proving, show, show_api
 
     console = Console(as_json=as_json)
+    given["variants"] = words.models(given["variants"])
     if prepare is not None:
         _prepare(prepare, bool(env or wheel or checkpoints or selftest), given, console)
         return

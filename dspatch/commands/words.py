@@ -64,8 +64,29 @@ def job(words: dict[str, Any]) -> Job:
     return known or resolve(Request(engine=engine, **given, output_format=format)).job
 
 
+def models(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of small models; for the config.json of a checkpoint that of the model which it shows.
+
+    Raises `UnknownVariantError` for a config.json of no model.
+    """
+    from pathlib import Path
+
+    from dspatch import variants
+    from dspatch.stages.request import known
+
+    found = []
+    for name in names:
+        shown = name.partition("/")[0] not in variants.names() and Path(name).exists()
+        found.append(known((name,))[0].name if shown else name)
+    return tuple(found)
+
+
 def job_to_prove(words: dict[str, Any]) -> Job:
-    """The job of the named variants, or the family's, whose models the names then narrow."""
-    named = job(words)
+    """The job of the named variants, or the family's, whose models the names then narrow.
+
+    A form of a model (`deepseek-v3/fp8`) is one more model of the same job.
+    """
+    plain = dict.fromkeys(name.partition("/")[0] for name in words["variants"])
+    named = job({**words, "variants": tuple(plain)})
     family = job({**words, "variants": ()})
     return named if named.receipt("apply").exists() else family

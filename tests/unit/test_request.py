@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dspatch import variants
+from dspatch.commands import words
 from dspatch.errors import UnknownVariantError
 from dspatch.stages.request import Request, known, resolve, served
 
@@ -48,3 +49,14 @@ def test_a_file_that_is_no_config_is_an_error(text: str | None, tmp_path: Path) 
 def test_what_looks_at_every_variant_looks_at_those_too_that_a_job_has_to_name() -> None:
     assert [v.name for v in known(())] == list(variants.table())
     assert known(("deepseek-v3",)) == served(("deepseek-v3",))
+
+
+def test_conformance_finds_the_job_of_a_form_or_of_a_config() -> None:
+    shown = str(CONFIGS / "deepseek-v2-lite.json")
+    assert words.models((shown, "deepseek-v3/fp8")) == ("deepseek-v2-lite", "deepseek-v3/fp8")
+    asked = {"engine": None, "rev": "v0.32.0", "target": "cpu", "variants": ("deepseek-v3/fp8",)}
+    assert str(words.job_to_prove(asked).id) == "vllm-0.32.0-cpu-deepseek"
+    own = words.job({**asked, "variants": ("deepseek-v3",)})
+    own.receipt("apply").parent.mkdir(parents=True)
+    own.receipt("apply").write_text("{}")
+    assert words.job_to_prove(asked).id == own.id
