@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from dspatch import apply, checkout, paths, pins, pipconfig, series, treefiles, variants
+from dspatch import (
+    apply,
+    checkout,
+    outputformat,
+    paths,
+    pins,
+    pipconfig,
+    series,
+    treefiles,
+    variants,
+)
 from dspatch.carry.remote import releases, remote
 from dspatch.carry.remote.ranges import Traffic
 from dspatch.console import Console
@@ -48,9 +58,10 @@ def test_a_member_read_by_range_is_the_sources_file(
 def test_the_matrix_says_what_apply_does(rev: str) -> None:
     done = matrix.run(matrix.Wanted(engine="vllm", rev=rev, native=True), Console())
     pristine = checkout.checkout(pins.load("vllm", rev), source="sdist")
+    every = series.layered("vllm").asking(outputformat.NONE, [series.EVERY])
     for target in series.TARGETS:
         tree = apply.apply_series(
-            series.layered("vllm"),
+            every,
             pristine,
             target=target,
             variants=served(tuple(variants.table())),
