@@ -111,7 +111,7 @@ def _breaks(line: str) -> bool:
 def _hunk_end(lines: Sequence[str], number: int, hunk: re.Match[str]) -> int:
     """The line behind a hunk, which its header's counts decide."""
     old, new = int(hunk[2] or 1), int(hunk[4] or 1)
-    at = number + 1
+    at, changes = number + 1, False
     while old > 0 or new > 0:
         if at == len(lines):
             raise _error(number, "the hunk is shorter than its header says")
@@ -120,9 +120,12 @@ def _hunk_end(lines: Sequence[str], number: int, hunk: re.Match[str]) -> int:
             raise _error(at, "a line of a hunk was expected, whole")
         old -= kind in " \n-"
         new -= kind in " \n+"
+        changes |= kind in "+-"
         at += 1
     if old < 0 or new < 0:
         raise _error(number, "the hunk is longer than its header says")
+    if not changes:
+        raise _error(number, "the hunk changes nothing, so git takes it for a broken one")
     return at + (at < len(lines) and lines[at].startswith("\\ "))
 
 

@@ -217,7 +217,7 @@ def test_where_the_pin_says_so_a_wheel_is_compiled_without_being_asked_for(bench
     )
     assert "no base wheel for the target cpu" in told
     own.write_text(head + build.replace("six<2", "seven<2"))
-    assert "asks for no seven" in bench.run("build-wheel", code=errors.SourceBuildError.exit_code)
+    assert "asks for no seven" in bench.run("build-wheel", code=errors.WheelError.exit_code)
     own.write_text(head + base + rest)
 
 

@@ -228,6 +228,7 @@ def numstat(text: str, folder: Path) -> tuple[int, str]:
 
 @settings(REAL, max_examples=120)
 @example(message=["diff --git a/f b/f", "@@ -1 +1 @@", ""])
+@example(message=["diff --git a/f b/f", "index 1234567..89abcde 100644", "@@ -1 +1 @@", ""])
 @given(message=st.lists(MESSAGE_LINE, max_size=7))
 def test_a_mails_message_is_cut_as_git_cuts_it(message: list[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
