@@ -59,17 +59,6 @@ class Console:
         """How wide the terminal is; `None` where the output is no terminal's."""
         return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
-    def rich(self, *renderables: Any) -> None:
-        """What rich draws, part of the result."""
-        if self.as_json:
-            return
-        from rich.console import Console as RichConsole
-
-        # Piped tables get the width that their text needs, not the 80 columns of no terminal.
-        console = RichConsole(width=None if sys.stdout.isatty() else 200)
-        for renderable in renderables:
-            console.print(renderable)
-
     @contextmanager
     def progress(self, what: str) -> Iterator[Progress]:
         """A callback for a download's progress: a bar on a terminal, otherwise silence."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dspatch import engines
 from dspatch.conformance import (
@@ -24,9 +24,6 @@ from dspatch.conformance.diagnosis import Diagnosis
 from dspatch.conformance.faults import Fault
 from dspatch.conformance.report import CheckResult, Report
 from dspatch.engines import Options, Progress
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 # What can be judged from each kind of run under a fault, and from a load without a run.
 RUN_CHECKS = {
@@ -246,29 +243,27 @@ def columns(selftest: Selftest) -> list[str]:
     return [*(name for name in COLUMNS if name in judged), *own]
 
 
-def as_table(selftest: Selftest) -> Table:
-    """The matrix for the terminal: a row a fault, a column a check."""
-    from rich.table import Table
-    from rich.text import Text
+HEADERS = ("MODEL", "FAULT", "OUTCOME", "FOUND AT", "SEEN BY")
 
-    named_checks = columns(selftest)
-    table = Table(
-        "model",
-        "fault",
-        *named_checks,
-        "outcome",
-        "found at",
-        title="Planted faults",
-        header_style="bold",
-    )
-    marks = {"fail": "caught", "pass": "·", "not-shown": "—"}
-    for one in selftest.planted:
-        status = {result.check: marks[result.status] for result in one.results}
-        named = {one.fault.caught_by: "bold"}
-        cells = [Text(status.get(name, ""), style=named.get(name, "")) for name in named_checks]
-        cells += [Text(passes(one, rule)) for rule in RULES]
-        style = {"caught": "green", "missed": "bold red", "not-shown": "yellow"}[one.outcome]
-        outcome = Text(f"{one.outcome} {one.refused}".strip(), style=style)
-        place = Text(one.found_at, style="bold red" if one.misplaced else "green")
-        table.add_row(one.variant, one.fault.name, *cells, outcome, place)
-    return table
+
+def rows(selftest: Selftest) -> list[tuple[str, ...]]:
+    """The faults for the terminal, a row each; the matrix of all checks is in the report's files."""
+    return [
+        (
+            one.variant,
+            one.fault.name,
+            f"{one.outcome} {one.refused}".strip(),
+            f"{one.found_at} (misplaced)" if one.misplaced else one.found_at,
+            _seen_by(one),
+        )
+        for one in selftest.planted
+    ]
+
+
+def _seen_by(one: Planted) -> str:
+    """The checks that failed: that which the fault was planted for, and how many others."""
+    failed = [result.check for result in one.results if result.status == "fail"]
+    if one.fault.caught_by not in failed:
+        return ", ".join(failed)
+    more = len(failed) - 1
+    return f"{one.fault.caught_by}{f' and {more} more' if more else ''}"

@@ -127,7 +127,7 @@ def proven(done: Proven, console: Console) -> None:
     from dspatch.stages.proving import check
 
     if done.selftest is not None:
-        console.rich(selftest.as_table(done.selftest))
+        console.table(selftest.HEADERS, selftest.rows(done.selftest))
     report_summary(done.report, console)
     console.say(f"report: {', '.join(relative(path) for path in done.files)}")
     whole = done.selftest.as_dict() if done.selftest else done.report.as_dict()

@@ -120,9 +120,16 @@ def test_a_fault_that_could_not_be_planted_says_why() -> None:
     assert rows[0]["refused"].endswith("`topk_group`")
 
 
-def test_the_matrix_has_a_row_a_fault() -> None:
+def test_the_terminal_has_a_line_a_fault_that_says_what_saw_it() -> None:
     both = Selftest(clean=clean(), planted=(planted("fail"), planted("pass")))
-    assert selftest.as_table(both).row_count == 2
+    caught, missed = selftest.rows(both)
+    fault = both.planted[0].fault
+    assert caught[1:3] == (fault.name, "caught")
+    assert caught[-1] == fault.caught_by
+    assert (missed[2], missed[-1]) == ("missed", "")
+    more = replace(both.planted[0].results[0], check="another")
+    one = replace(both.planted[0], results=(*both.planted[0].results, more))
+    assert selftest.rows(replace(both, planted=(one,)))[0][-1] == f"{fault.caught_by} and 1 more"
 
 
 def test_what_other_rules_see_is_counted_beside_ours() -> None:
