@@ -66,8 +66,11 @@ def depth(errors: Sequence[tuple[str, float]], band: float, noise: float) -> Cha
     )
 
 
-def histogram(counts: Sequence[int], limit: float) -> Chart:
-    """How many log-probabilities are off by how much: half decades across, decades of counts up."""
+def histogram(counts: Sequence[int], limit: float, *, of_all: bool = True) -> Chart:
+    """How many log-probabilities are off by how much: half decades across, decades of counts up.
+
+    Where the limit is not `of_all`, but of a typical one, some beyond it are right.
+    """
     step = (WIDTH - LEFT - RIGHT) / max(len(counts), 1)
     most = max(math.ceil(math.log10(max([*counts, 1]) + 1)), 1)
     room = HEIGHT - TOP - BOTTOM
@@ -79,7 +82,7 @@ def histogram(counts: Sequence[int], limit: float) -> Chart:
             y=HEIGHT - BOTTOM - room * part,
             label=_bin(number, len(counts)),
             value=f"{count:,}",
-            right=FIRST_ERROR + (number + 1) / 2 <= math.log10(limit) + 1e-9,
+            right=not of_all or FIRST_ERROR + (number + 1) / 2 <= math.log10(limit) + 1e-9,
         )
         for number, (count, part) in enumerate(zip(counts, tall, strict=True))
     ]

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dspatch.conformance import charts, diagnosis, render, tolerance
+from dspatch.conformance import charts, diagnosis, render, statistic, tolerance
 from dspatch.conformance.charts import Chart
 from dspatch.conformance.report import CheckResult, Report
 
@@ -115,13 +115,13 @@ def _drawn(report: Report, variant: str) -> Drawn | None:
     )
     if golden is None or nats is None:
         return None
-    counts = curves.logprob_errors
+    counts, of_all = curves.logprob_errors, not statistic.typical("decode.paged", dtype)
     depth = charts.depth(curves.depths, golden.limit, golden.noise)
     worst = max(curves.depths, key=lambda one: one[1], default=("", 0.0))
     return Drawn(
         variant=variant,
         depth=depth,
-        histogram=charts.histogram(counts, nats.limit) if counts else None,
+        histogram=charts.histogram(counts, nats.limit, of_all=of_all) if counts else None,
         worst=f"{worst[1]:.2g} at {worst[0]}",
         right=all(mark.right for mark in depth.marks),
     )
