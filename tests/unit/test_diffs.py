@@ -215,10 +215,12 @@ def mail(message: list[str], folder: Path) -> Mail:
     return Mail(text=text, patch=out.read_text())
 
 
-def numstat(text: str, folder: Path) -> tuple[int, str]:
-    """Whether git can read a patch, whatever it would change, and its counts."""
+def numstat(text: str, folder: Path, *words: str) -> tuple[int, str]:
+    """Whether git can read a patch, with `--check` also apply it to two files of one line; its counts."""
+    for name in ("f", "g"):
+        (folder / name).write_text("b\n")
     done = subprocess.run(
-        ["git", "apply", "--numstat", "-"], input=text.encode(), capture_output=True, check=False,
+        ["git", "apply", *words, "--numstat", "-"], input=text.encode(), capture_output=True, check=False,
         cwd=folder, env={**os.environ, "GIT_CEILING_DIRECTORIES": "/"},
     )  # fmt: skip
     return done.returncode, done.stdout.decode()
@@ -232,18 +234,22 @@ def numstat(text: str, folder: Path) -> tuple[int, str]:
 def test_a_mails_message_is_cut_as_git_cuts_it(message: list[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         sent = mail(message, Path(name))
-        status, counts = numstat(sent.patch, Path(name))
-        if status != 0:  # git takes the message for a broken diff
-            with pytest.raises(DiffFormatError):
-                diffs.read(sent.text)
+        broken, counts = numstat(sent.patch, Path(name))
+        unfit, _ = numstat(sent.patch, Path(name), "--check")
+        try:
+            files = diffs.read(sent.text)
+        except DiffFormatError:
+            assert unfit, "git takes it, and applies it"
             return
-        files = diffs.read(sent.text)
+        assert not broken, "git takes the message for a broken diff"
         found = "".join(
             f"{sum(h.added for h in f.hunks)}\t{sum(h.removed for h in f.hunks)}\t{f.path}\n"
             for f in files
         )
         assert found == counts
-        assert numstat("".join(f.text for f in files), Path(name)) == (0, counts)
+        again = "".join(f.text for f in files)
+        assert numstat(again, Path(name)) == (0, counts)
+        assert bool(numstat(again, Path(name), "--check")[0]) == bool(unfit)
 
 
 def test_a_message_that_is_a_whole_diff_is_taken_for_one_as_git_does(tmp_path: Path) -> None:
