@@ -118,16 +118,16 @@ CHOOSES = """
 class CudaPlatformBase:
     @classmethod
     def get_attn_backend_cls(
-        cls, selected_backend, head_size, dtype, kv_cache_dtype, block_size, use_v1, use_mla, use_sparse
+        cls, selected_backend, head_size, dtype, kv_cache_dtype, block_size, use_v1, use_mla{more}
     ):
         if use_mla:
-            return f"upstream's MLA, {selected_backend}"
+            return f"upstream's MLA, {{selected_backend}}"
         return "upstream's"
 """
 
 
 def chosen(
-    asked: str | None, sparse_is_asked: bool = True, **changed: Any
+    asked: str | None, *, card: int = 90, sparse_is_asked: bool = True, **changed: Any
 ) -> tuple[str, list[str]]:
     """Which backend the patched platform of the older releases takes, and what it warns of."""
     patch = layered("vllm").patch("mla-decode-kernels")
@@ -141,25 +141,30 @@ def chosen(
     engine: dict[str, Any] = {
         "torch": torch, "_Backend": backends, "logger": SimpleNamespace(warning=warned.append),
     }  # fmt: skip
-    source = apply_edit(CHOOSES.encode(), rendered_edit(patch, edit, context))
-    exec(compile(source, edit.file, "exec"), engine)
+    before = CHOOSES.format(more=", use_sparse" if sparse_is_asked else "").encode()
+    exec(
+        compile(apply_edit(before, rendered_edit(patch, edit, context)), edit.file, "exec"), engine
+    )
     platform = engine["CudaPlatformBase"]
-    platform.has_device_capability = lambda wanted: wanted <= changed.pop("card", 90)
+    platform.has_device_capability = lambda wanted: wanted <= card
     words = {
-        "use_v1": True,
-        "use_mla": True,
-        "kv_cache_dtype": "auto",
-        "dtype": "bf16",
-        "use_sparse": False,
+        "head_size": 576, "block_size": 64, "use_v1": True, "use_mla": True, "kv_cache_dtype": "auto", "dtype": "bf16",
+        **({"use_sparse": False} if sparse_is_asked else {}),
+    }  # fmt: skip
+    return platform.get_attn_backend_cls(asked, **(words | changed)), warned
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_older_releases_take_the_backend_that_was_asked_for(sparse: bool) -> None:
+    took = {
+        asked: chosen(asked, sparse_is_asked=sparse)
+        for asked in ("DSPATCH_MLA", "TRITON_MLA", None)
     }
-    words |= {name: value for name, value in changed.items() if name != "card"}
-    return platform.get_attn_backend_cls(asked, head_size=576, block_size=64, **words), warned
-
-
-def test_older_releases_take_the_backend_that_was_asked_for() -> None:
-    assert chosen("DSPATCH_MLA") == (BACKEND + ".DspatchMLABackend", [])
-    assert chosen("TRITON_MLA") == ("upstream's MLA, TRITON_MLA", [])
-    assert chosen(None) == ("upstream's MLA, None", [])
+    assert took == {
+        "DSPATCH_MLA": (BACKEND + ".DspatchMLABackend", []),
+        "TRITON_MLA": ("upstream's MLA, TRITON_MLA", []),
+        None: ("upstream's MLA, None", []),
+    }
 
 
 @pytest.mark.parametrize(
