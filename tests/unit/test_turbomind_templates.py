@@ -32,10 +32,14 @@ def loaded(name: str, module: str, **known: Any) -> ModuleType:
 LIMITS = loaded("deepseek_limits", "deepseek_limits", __package__="")
 
 
+def config(name: str, **changes: Any) -> SimpleNamespace:
+    """A published model's config, changed."""
+    return SimpleNamespace(**(json.loads((CONFIGS / f"{name}.json").read_text()) | changes))
+
+
 def unable(name: str, **changes: Any) -> str | None:
-    config = json.loads((CONFIGS / f"{name}.json").read_text())
-    config |= changes
-    found: str | None = LIMITS.unable(config["architectures"][0], SimpleNamespace(**config))
+    cfg = config(name, **changes)
+    found: str | None = LIMITS.unable(cfg.architectures[0], cfg)
     return found
 
 
@@ -51,27 +55,29 @@ def test_fp8_in_blocks_and_awq_in_groups_are_taken(form: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "heads", "experts", "told"),
+    ("name", "heads", "experts"),
     [
-        ("deepseek-v2-lite", 1, 1, ""),
-        ("deepseek-v2-lite", 3, 1, "tp=3: 16 attention heads cannot be shared out to 3 GPUs"),
-        ("deepseek-v3", 8, 8, ""),
-        ("deepseek-v3", 16, 16, "tp=16: experts of 2048 leave 128 to a GPU"),
+        ("deepseek-v2-lite", 1, 1),
+        ("deepseek-v3", 8, 8),
         # Spread whole over GPUs, an expert is not cut.
-        ("deepseek-v3", 16, 1, ""),
+        ("deepseek-v3", 16, 1),
     ],
 )
-def test_what_cannot_be_shared_out_is_told(name: str, heads: int, experts: int, told: str) -> None:
-    config = json.loads((CONFIGS / f"{name}.json").read_text())
-    form = config.pop("quantization_config", None)
-    cfg = SimpleNamespace(**config)
-    assert (LIMITS.shared_out(cfg, heads, experts) or "").startswith(
-        told if "heads" in told else ""
-    )
-    cfg.quantization_config = form
-    found = LIMITS.shared_out(cfg, heads, experts) or ""
-    assert found.startswith(told)
-    assert bool(found) == bool(told)
+def test_what_can_be_shared_out_is(name: str, heads: int, experts: int) -> None:
+    assert LIMITS.shared_out(config(name), heads, experts) is None
+
+
+@pytest.mark.parametrize("form", [FP8, None])
+def test_heads_that_cannot_be_shared_out_are_told(form: dict[str, Any] | None) -> None:
+    cfg = config("deepseek-v2-lite", quantization_config=form)
+    told = "tp=3: 16 attention heads cannot be shared out to 3 GPUs"
+    assert LIMITS.shared_out(cfg, 3, 1).startswith(told)
+
+
+def test_blocks_of_fp8_that_cannot_be_cut_are_told_and_weights_without_blocks_are_taken() -> None:
+    told = "tp=16: experts of 2048 leave 128 to a GPU"
+    assert LIMITS.shared_out(config("deepseek-v3"), 16, 16).startswith(told)
+    assert LIMITS.shared_out(config("deepseek-v3", quantization_config={}), 16, 16) is None
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "deepseek-r1", "deepseek-v3.1"])
