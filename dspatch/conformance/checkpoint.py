@@ -60,6 +60,7 @@ class Checkpoint:
         return {
             "config": dict(self.case.config),
             "seed": self.case.seed,
+            "stored": self.case.stored,
             "files": {name: (self.path / name).read_text(encoding="utf-8") for name in small},
             "sha256": files.sha256(self.weights),
         }

@@ -459,20 +459,24 @@ def test_a_checkpoint_has_the_same_bytes_wherever_it_is_made(
     assert made.weights.read_bytes() == first
 
 
+@pytest.mark.parametrize("name", ["deepseek-v3/saved", "deepseek-v3/fp8"])
 def test_golden_results_taken_along_serve_a_machine_that_makes_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    standing, case = oracle.ensure(), small.case("deepseek-v3/saved")
+    standing, case = oracle.ensure(), small.case(name)
     there = standing.golden([case])[0]
     done = prepare.run([case.name], tmp_path / "taken", Console(as_json=False))
     assert done.models == (case.name,)
     monkeypatch.setenv("DSPATCH_CACHE", str(tmp_path / "taken"))
     monkeypatch.setenv("DSPATCH_ORACLE", str(standing.python))
     here = oracle.ensure().golden([case])[0]
-    for name in ("model.safetensors", "config.json", "oracle.json"):
-        own = here.checkpoint.path / name
+    made = [path.relative_to(there.checkpoint.path) for path in there.checkpoint.path.rglob("*.*")]
+    assert {"model.safetensors", "config.json", "oracle.json"} <= {path.name for path in made}
+    assert (here.checkpoint.given / "model.safetensors").is_file()
+    for path in made:
+        own = here.checkpoint.path / path
         assert own.is_relative_to(tmp_path)
-        assert own.read_bytes() == (there.checkpoint.path / name).read_bytes()
+        assert own.read_bytes() == (there.checkpoint.path / path).read_bytes()
     assert here.path.read_bytes() == there.path.read_bytes()
     # Planted: a numpy that draws other numbers gives another hash.
     shutil.rmtree(here.checkpoint.path)

@@ -22,29 +22,20 @@ def make(config: dict[str, Any], seed: int, form: str, target: Path, stored: str
     `form` says who wrote config.json: `published` keeps DeepSeek's own keys, `transformers` lets
     the transformers config class write it (which drops `topk_method` and `scoring_func` of V3).
     """
-    from safetensors.numpy import save_file
-
-    target.mkdir(parents=True)
-    weights = tensors(config, seed)
     written = config if form == "published" else rewritten(config)
-    if stored:
-        weights = _quantised(weights, written, stored, target / STORED)
-    save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
+    _draw(config, seed, written, stored, target)
     _write(target / "config.json", written)
     # What the second oracle reads: the same facts under one spelling, whoever wrote config.json.
     _write(target / "oracle.json", config)
 
 
 def remake(recipe: Mapping[str, Any], target: Path) -> None:
-    """Draw the checkpoint of a recipe again, into the new folder `target`.
+    """Draw the checkpoint of a recipe again, quantised where it was, into the new folder `target`.
 
     Raises `RuntimeError` where these versions of numpy and safetensors give other bytes.
     """
-    from safetensors.numpy import save_file
-
-    target.mkdir(parents=True)
-    weights = target / "model.safetensors"
-    save_file(tensors(recipe["config"], recipe["seed"]), weights, metadata={"format": "pt"})
+    written, stored = json.loads(recipe["files"]["config.json"]), recipe.get("stored", "")
+    weights = _draw(recipe["config"], recipe["seed"], written, stored, target)
     if (found := hashlib.sha256(weights.read_bytes()).hexdigest()) != recipe["sha256"]:
         raise RuntimeError(
             f"numpy {np.__version__} draws other weights than those of the golden results:"
@@ -52,6 +43,21 @@ def remake(recipe: Mapping[str, Any], target: Path) -> None:
         )
     for name, text in recipe["files"].items():
         (target / name).write_text(text, encoding="utf-8")
+
+
+def _draw(
+    config: dict[str, Any], seed: int, written: dict[str, Any], stored: str, target: Path
+) -> Path:
+    """Write the weights into the new folder `target`, and what they are `stored` as; returns their file."""
+    from safetensors.numpy import save_file
+
+    target.mkdir(parents=True)
+    weights = tensors(config, seed)
+    if stored:
+        weights = _quantised(weights, written, stored, target / STORED)
+    path = target / "model.safetensors"
+    save_file(weights, path, metadata={"format": "pt"})
+    return path
 
 
 def _quantised(
