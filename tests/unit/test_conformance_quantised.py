@@ -17,6 +17,7 @@ from dspatch.errors import NoToleranceError, UncomputableError
 
 MODEL = small.case("deepseek-v3/fp8")
 FULL = {"avx512_bf16", "amx_tile"}
+INDEXER = {"wk": "index_head_dim", "weights_proj": "index_n_heads"}
 SEEN: dict[str, Any] = {
     "worst": 0.0039,
     "where": "model.layers.0.self_attn.o_proj.weight, rows from 0",
@@ -182,6 +183,16 @@ def test_fused_projections_come_apart_at_whole_blocks_and_words() -> None:
     dice = np.random.default_rng(0)
     for kind, (side, shapes) in sides.items():
         _taken_apart(kind, [dice.integers(0, 99, shape) for shape in shapes], side)
+
+
+def test_an_indexer_s_fused_projection_comes_apart_along_its_outputs() -> None:
+    config = small.case("deepseek-v3.2").config
+    parts = [np.full((256, config[key] // 8), n) for n, key in enumerate(INDEXER.values())]
+    stem = "model.layers.0.self_attn.indexer"
+    whole = {f"{stem}.wk_weights_proj.qweight": np.concatenate(parts, 1)}
+    found = weights.unfused(whole, config)
+    for name, part in zip(INDEXER, parts, strict=True):
+        assert np.array_equal(found[f"{stem}.{name}.qweight"], part)
 
 
 def test_the_order_of_inputs_is_that_of_every_fused_part() -> None:

@@ -142,26 +142,14 @@ def unfused(parameters: Mapping[str, Any], config: Mapping[str, Any]) -> dict[st
 SIDES = {"weight": 0, "weight_scale_inv": 0, "qweight": 1, "qzeros": 1, "scales": 1, "g_idx": None}
 KIND = "|".join(SIDES)
 BLOCK = 128  # rows that share a scale in FP8
+HALVES = {"gate_proj": 1, "up_proj": 1}  # whose outputs are equally many
 
 
 def _parts(name: str, value: Any, config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     stem, _, kind = name.rpartition(".")
     owner = stem.rpartition(".")[2]
-    if owner == "fused_qkv_a_proj" and kind in SIDES:
-        stem = stem.removesuffix(owner)
-        parts = _split(value, kind, config["q_lora_rank"], _latents(config))
-        yield from zip(
-            (f"{stem}q_a_proj.{kind}", f"{stem}kv_a_proj_with_mqa.{kind}"), parts, strict=True
-        )
-    elif owner == "wk_weights_proj" and kind in SIDES:
-        stem, rows = stem.removesuffix(owner), config["index_head_dim"]
-        yield f"{stem}wk.{kind}", value[:rows]
-        yield f"{stem}weights_proj.{kind}", value[rows:]
-    elif owner == "gate_up_proj" and kind in SIDES:
-        stem = stem.removesuffix(owner)
-        yield from zip(
-            (f"{stem}gate_proj.{kind}", f"{stem}up_proj.{kind}"), _split(value, kind), strict=True
-        )
+    if kind in SIDES and (outputs := _fused(owner, config)):
+        yield from _split(stem.removesuffix(owner), kind, value, outputs)
     elif found := re.fullmatch(rf"(.*\.mlp\.experts)\.(?:.*\.)?w(13|2)_({KIND})", name):
         yield from _experts(found[1], found[2], found[3], value)
     elif name in ("model.embed_tokens.weight", "lm_head.weight"):
@@ -171,22 +159,31 @@ def _parts(name: str, value: Any, config: Mapping[str, Any]) -> Iterator[tuple[s
         yield name, value
 
 
-def _latents(config: Mapping[str, Any]) -> int:
-    rows: int = config["kv_lora_rank"] + config["qk_rope_head_dim"]
-    return rows
+def _fused(owner: str, config: Mapping[str, Any]) -> dict[str, int]:
+    """The two projections that one is fused of, with the outputs of each; nothing of one that is whole."""
+    if owner == "fused_qkv_a_proj":
+        latents = config["kv_lora_rank"] + config["qk_rope_head_dim"]
+        return {"q_a_proj": config["q_lora_rank"], "kv_a_proj_with_mqa": latents}
+    if owner == "wk_weights_proj":
+        return {"wk": config["index_head_dim"], "weights_proj": config["index_n_heads"]}
+    return HALVES if owner == "gate_up_proj" else {}
 
 
-def _split(value: Any, kind: str, first: int = 1, second: int = 1) -> tuple[Any, Any]:
+def _split(
+    stem: str, kind: str, value: Any, outputs: Mapping[str, int]
+) -> Iterator[tuple[str, Any]]:
     """A fused tensor as its two parts, which have outputs in this proportion."""
-    side = SIDES[kind]
+    side, (first, second) = SIDES[kind], outputs.values()
     if side is None:
-        return value, value
-    length, whole = value.shape[side], first + second
-    # Of blocks each part has whole ones, and of words of several numbers, too.
-    own = (
-        -(-first // BLOCK) if kind == "weight_scale_inv" and whole > 2 else length * first // whole
-    )
-    return (value[:own], value[own:]) if side == 0 else (value[:, :own], value[:, own:])
+        parts = value, value
+    else:
+        length, whole = value.shape[side], first + second
+        # Of blocks each part has whole ones, and of words of several numbers, too.
+        blocks = kind == "weight_scale_inv" and whole > 2
+        own = -(-first // BLOCK) if blocks else length * first // whole
+        parts = (value[:own], value[own:]) if side == 0 else (value[:, :own], value[:, own:])
+    for name, part in zip(outputs, parts, strict=True):
+        yield f"{stem}{name}.{kind}", part
 
 
 def _experts(stem: str, which: str, kind: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -194,5 +191,4 @@ def _experts(stem: str, which: str, kind: str, value: Any) -> Iterator[tuple[str
         if which == "2":
             yield f"{stem}.{number}.down_proj.{kind}", expert
         else:
-            names = (f"{stem}.{number}.{part}_proj.{kind}" for part in ("gate", "up"))
-            yield from zip(names, _split(expert, kind), strict=True)
+            yield from _split(f"{stem}.{number}.", kind, expert, HALVES)
