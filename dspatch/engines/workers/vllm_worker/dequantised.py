@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .weights import unfused
@@ -19,9 +19,7 @@ def weights(llm: Any, model: Any, request: Mapping[str, Any]) -> dict[str, Any]:
     `dequantised|NAME.absorbed` is the same of `kv_b_proj`, put together of what decoding multiplies by.
     `LookupError` where nothing is quantised.
     """
-    found = {f"{name}.weight": _product(one) for name, one in projections(model)}
-    if not found:
-        raise LookupError("no projection of this engine is quantised")
+    found = _multiplied(model, _identity, ROWS)
     own = unfused(found, request["config"])
     return {f"dequantised|{name}": value for name, value in {**own, **_absorbed(model)}.items()}
 
@@ -31,17 +29,9 @@ def products(llm: Any, model: Any, request: Mapping[str, Any]) -> dict[str, Any]
 
     As many rows as kernels for one token, for few and for many have. `LookupError` as `weights`.
     """
-    import torch
-
-    given: dict[int, Any] = {}
-    found = {}
-    for name, one in projections(model):
-        rows = given.setdefault(inputs_of(one), _drawn(inputs_of(one)).to(one.params_dtype))
-        with torch.no_grad():
-            parts = [one.quant_method.apply(one, part, None) for part in rows.split(SIZES)]
-        found[f"{name}.weight"] = torch.cat(parts).T.contiguous()
-    if not found:
-        raise LookupError("no projection of this engine is quantised")
+    dtypes = {inputs_of(one): one.params_dtype for _, one in projections(model)}
+    given = {count: _drawn(count).to(dtype) for count, dtype in dtypes.items()}
+    found = _multiplied(model, lambda one: given[inputs_of(one)], SIZES)
     own = unfused(found, request["config"]) | {f"given.{n}": rows for n, rows in given.items()}
     return {f"multiplied|{name}": value for name, value in own.items()}
 
@@ -67,14 +57,26 @@ def projections(model: Any) -> Iterator[tuple[str, Any]]:
             yield name, module
 
 
-def _product(module: Any) -> Any:
-    """What the module's own kernel makes of an identity: its weight (out, in)."""
+def _identity(module: Any) -> Any:
     import torch
 
-    identity = torch.eye(inputs_of(module)).to(module.params_dtype)
-    with torch.no_grad():
-        parts = [module.quant_method.apply(module, rows, None) for rows in identity.split(ROWS)]
-    return torch.cat(parts).T.contiguous()
+    return torch.eye(inputs_of(module)).to(module.params_dtype)
+
+
+def _multiplied(
+    model: Any, given: Callable[[Any], Any], sizes: int | tuple[int, ...]
+) -> dict[str, Any]:
+    """What each projection's own kernel makes of the rows `given` to it, so many at a time: (out, rows)."""
+    import torch
+
+    out = {}
+    for name, module in projections(model):
+        with torch.no_grad():
+            parts = [module.quant_method.apply(module, r, None) for r in given(module).split(sizes)]
+        out[f"{name}.weight"] = torch.cat(parts).T.contiguous()
+    if not out:
+        raise LookupError("no projection of this engine is quantised")
+    return out
 
 
 def absorbed_of(model: Any) -> list[tuple[str, Any]]:
