@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dspatch.conformance import checks, faults, quantised, small, sources, suite
+from dspatch import paths, process
+from dspatch.conformance import checks, faults, oracle, quantised, small, sources, suite
 from dspatch.console import Console
 from dspatch.engines import Options, silent
 from dspatch.engines.environment import for_wheel
@@ -20,6 +21,34 @@ pytestmark = pytest.mark.e2e
 REV, MODEL = "v0.32.0", "deepseek-v3/fp8"
 PLANTED = ("block-scales-inverted", "last-block-dropped", "absorbed-unscaled")
 ASKED = ("engine.start", "weights.values", "weights.quantised", "kernels.quantised", "layers.local")
+
+# A projection whose weights are not where tensors are made: on PyTorch's `meta`, as a GPU's are not on the CPU.
+ELSEWHERE = """
+import torch
+from vllm_worker import dequantised
+class Method:
+    def apply(self, module, rows, bias):
+        assert rows.device == module.weight.device, rows.device
+        return rows @ module.weight.T
+class Projection(torch.nn.Module):
+    input_size, output_size, params_dtype, quant_method = 200, 96, torch.bfloat16, Method()
+    def __init__(self):
+        super().__init__()
+        weight = torch.empty(96, 200, dtype=torch.bfloat16, device="meta")
+        self.weight = torch.nn.Parameter(weight)
+model = torch.nn.ModuleDict({"a": Projection()})
+print(*dequantised.weights(None, model, {"config": {}})["dequantised|a.weight"].shape)
+print(*dequantised.products(None, model, {"config": {}})["multiplied|a.weight"].shape)
+"""
+
+
+def test_rows_go_where_a_projection_s_weights_are() -> None:
+    python = oracle.ensure().python
+    found = process.run(
+        [python, "-c", ELSEWHERE],
+        env={**oracle.variables(), "PYTHONPATH": str(paths.PACKAGE / "engines" / "workers")},
+    )
+    assert found.stdout.split("\n")[:2] == ["96 200", "96 83"]
 
 
 @pytest.mark.skipif(

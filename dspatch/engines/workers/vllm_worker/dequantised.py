@@ -71,8 +71,9 @@ def _multiplied(
 
     out = {}
     for name, module in projections(model):
+        rows = given(module).to(next(model.parameters()).device)
         with torch.no_grad():
-            parts = [module.quant_method.apply(module, r, None) for r in given(module).split(sizes)]
+            parts = [module.quant_method.apply(module, some, None) for some in rows.split(sizes)]
         out[f"{name}.weight"] = torch.cat(parts).T.contiguous()
     if not out:
         raise LookupError("no projection of this engine is quantised")
