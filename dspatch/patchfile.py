@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -165,12 +166,18 @@ class Patch:
         """Whether the change is rendered from templates and edits, not only held as diffs."""
         return bool(self.files or self.edits)
 
-    @property
-    def conditions(self) -> tuple[str, ...]:
-        """The traits on which it depends what code the patch is, sorted."""
-        named = [name for file in self.files for name in file.when]
-        named += [name for edit in self.edits for name in edit.when]
-        return tuple(sorted({name.removeprefix("!") for name in named}))
+    def asks(self, known: Collection[str]) -> tuple[str, ...]:
+        """The traits on which it depends what code the patch is, sorted.
+
+        Those of its conditions and of its place, and those that its texts and templates mention.
+        """
+        conditions = [name for file in self.files for name in file.when]
+        conditions += [name for edit in self.edits for name in edit.when]
+        texts = [edit.text for edit in self.edits]
+        texts += [(self.templates / file.template).read_text() for file in self.files]
+        words = {word for text in texts for word in re.findall(r"\w+", text)}
+        found = {name.removeprefix("!") for name in conditions} | words.intersection(known)
+        return tuple(sorted(found | set(filter(None, [self.at]))))
 
     @property
     def message(self) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dspatch import onto, render, series
+from dspatch.carry.uses import guard
+from dspatch.carry.uses.usesfile import Recorded
 from dspatch.errors import PatchFormatError
 from dspatch.traits import Traits
 from dspatch.treefiles import Files
@@ -125,3 +128,18 @@ def test_a_checkout_without_the_package_is_told(tmp_path: Path) -> None:
 def test_what_names_no_place_is_refused(tmp_path: Path, at: str, told: str) -> None:
     with pytest.raises(PatchFormatError, match=told):
         load(tmp_path, at)
+
+
+def test_uses_are_held_against_the_record_of_the_same_place(tmp_path: Path) -> None:
+    read = load(tmp_path)
+    patch = read.patch("own")
+    assert patch.asks(read.traits) == ("ops",)
+    newer, older = (
+        Recorded(written_for=rev, uses=(), answers=(f"ops={package}",))
+        for rev, package in (("v2.0", "mini.v1.ops"), ("v1.0", "mini.ops"))
+    )
+    both = replace(newer, others=(older,))
+    for file, held in (("mini/v1/ops/__init__.py", both), ("mini/ops/__init__.py", older)):
+        assert guard.nearest(patch, both, Traits(read.traits, Tree({file: ""}).read)) == held
+    assert guard.answer("plain", Traits(read.traits, Tree({}).read)) == "!plain"
+    assert guard.answer("ops", Traits(read.traits, Tree({}).read)) == "!ops"

@@ -39,8 +39,8 @@ def _recorded(
     if place is None or rev is None or not uses:
         return None
     facts = place.facts(known)
-    asked = patch.conditions if patch.also_written_for else ()
-    answers = tuple(name if facts.get_or_none(name) else f"!{name}" for name in asked)
+    asked = patch.asks(known) if patch.also_written_for else ()
+    answers = tuple(guard.answer(name, facts) for name in asked)
     return Recorded(written_for=rev, uses=uses, answers=answers)
 
 

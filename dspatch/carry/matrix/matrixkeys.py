@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -99,12 +98,10 @@ class Keys:
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
     def _traits(self, patch: Patch) -> set[str]:
-        """The traits that a patch's conditions name or its texts mention, and those they rest on."""
-        texts = [edit.text for edit in patch.edits]
-        texts += [(patch.templates / file.template).read_text() for file in patch.files]
-        words = {word for text in texts for word in re.findall(r"\w+", text)}
-        named = [*(name.removeprefix("!") for name in patch.needs), *patch.conditions]
-        named += [name for name in self._series.traits if name in words or name == patch.at]
+        """The traits that decide whether a patch is needed and what code it is, and those they rest on."""
+        named = {name.removeprefix("!") for name in patch.needs} | set(
+            patch.asks(self._series.traits)
+        )
         return traits.rests_on([{"trait": name} for name in named], self._series.traits)
 
 

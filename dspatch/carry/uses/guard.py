@@ -39,10 +39,18 @@ def drifts(patch: Patch, names: Names, facts: Traits) -> tuple[Drift, ...]:
     )
 
 
+def answer(name: str, facts: Traits) -> str:
+    """What a tree answers to a trait, as records have it: `name`, `!name`, or `name=value`."""
+    value = facts.get_or_none(name)
+    if not value:
+        return f"!{name}"
+    return name if value is True else f"{name}={value}"
+
+
 def nearest(patch: Patch, recorded: Recorded, facts: Traits) -> Recorded:
     """The record of the pin on which the patch was the code most alike, the first of equals.
 
-    Which files it renders counts before all else that its conditions decide: most of its code is there.
+    Which files it renders counts before all else that traits decide: most of its code is there.
     """
 
     def alike(one: Recorded) -> tuple[int, int]:
@@ -51,7 +59,8 @@ def nearest(patch: Patch, recorded: Recorded, facts: Traits) -> Recorded:
             for file in patch.files
             if not holds(file.when, facts)
         ]
-        return sum(same), sum(holds([answer], facts) is None for answer in one.answers)
+        asked = {each.removeprefix("!").partition("=")[0]: each for each in one.answers}
+        return sum(same), sum(answer(name, facts) == each for name, each in asked.items())
 
     return max((recorded, *recorded.others), key=alike)
 

@@ -32,7 +32,7 @@ class Recorded:
     """What a patch uses, read from the tree of the pin that it was written for.
 
     `others` are records of further pins, for a patch that is other code there; `answers` are then
-    those that the patch's conditions got on this one (`name`, or `!name`).
+    those that the traits got on this one which decide what code the patch is (`guard.answer`).
     """
 
     written_for: str
