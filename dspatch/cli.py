@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dspatch import __version__, options, process
+from dspatch import __version__, ending, options
 from dspatch.commands import audit as _audit
 from dspatch.commands import bench as _bench
 from dspatch.commands import bisect as _bisect
@@ -250,7 +250,7 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command line; an expected error ends with its own exit code and no traceback."""
     arguments = sys.argv[1:] if argv is None else argv
     try:
-        with process.ended_with_us():
+        with ending.ended_with_us():
             cli.main(arguments, prog_name="dspatch", standalone_mode=True)
     except (DspatchError, OSError) as caught:
         from dspatch import files

@@ -6,23 +6,17 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from dspatch.ending import kill_group, starting
 from dspatch.errors import ProcessError, ProcessTimeoutError
 
 TAIL_LINES = 30
 TAIL_BYTES = 64 * 1024
 STOPPING = 10.0  # seconds that a background process gets to stop
-# What a scheduler, a service manager and a terminal that is closed send.
-ENDING = (signal.SIGTERM, signal.SIGHUP)
-
-_running: set[int] = set()  # the processes that lead a group each
-_starting: list[str] = []
-_deferred: list[int] = []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,48 +59,6 @@ def run(
     return done
 
 
-@contextmanager
-def ended_with_us() -> Iterator[None]:
-    """Inside the block, SIGTERM and SIGHUP end all that `run` started, then this process as an exit does.
-
-    As after an interrupt, what is half done is cleared away. A signal that is ignored stays so.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in ENDING}
-    for number, handler in before.items():
-        if handler is signal.SIG_DFL:
-            signal.signal(number, _end)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _end(number: int, frame: object) -> None:
-    if _starting:
-        # There is nobody yet to be ended with us; it comes again once there is.
-        _deferred.append(number)
-        return
-    for pid in tuple(_running):
-        kill_group(pid)
-    raise SystemExit(128 + number)
-
-
-@contextmanager
-def _start(words: Sequence[str]) -> Iterator[None]:
-    """Hold back what ends us while a process is being started."""
-    _starting.append(words[0])
-    try:
-        yield
-    finally:
-        _starting.pop()
-        if _deferred and not _starting:
-            signal.raise_signal(signal.Signals(_deferred.pop()))
-
-
 def _need(command: Sequence[str]) -> None:
     if shutil.which(command[0]) is None:
         raise ProcessError(
@@ -128,9 +80,8 @@ def background(
     command = [str(part) for part in argv]
     _need(command)
     log.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        log.open("wb") as stream,
-        subprocess.Popen(
+    with log.open("wb") as stream, starting() as ended_with_us:
+        process = subprocess.Popen(
             command,
             cwd=log.parent,
             env={**os.environ, **(env or {})},
@@ -138,17 +89,20 @@ def background(
             stdout=stream,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-        ) as running,
-    ):
+        )
+        ended_with_us.add(process.pid)
+    with process:
         try:
-            yield running
+            # From here on it is asked to stop first.
+            ended_with_us.discard(process.pid)
+            yield process
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(running.pid, signal.SIGTERM)
+                os.killpg(process.pid, signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
-                running.wait(STOPPING)
+                process.wait(STOPPING)
             # Children of a server that ended may still run.
-            kill_group(running.pid)
+            kill_group(process.pid)
 
 
 def last_words(log: Path) -> str:
@@ -206,7 +160,7 @@ def _communicate(
     stderr: int,
 ) -> tuple[int, str | None, str | None]:
     # A session of its own, so that a timeout or an interrupt reaches the engine's workers too.
-    with _start(command):
+    with starting() as ended_with_us:
         process = subprocess.Popen(
             command,
             cwd=cwd,
@@ -218,7 +172,7 @@ def _communicate(
             errors="surrogateescape",
             start_new_session=True,
         )
-        _running.add(process.pid)
+        ended_with_us.add(process.pid)
     with process:
         try:
             out, err = process.communicate(stdin, timeout)
@@ -232,11 +186,5 @@ def _communicate(
             kill_group(process.pid)
             raise
         finally:
-            _running.discard(process.pid)
+            ended_with_us.discard(process.pid)
     return process.returncode, out, err
-
-
-def kill_group(pid: int) -> None:
-    """Kill a process that leads a group, and every process of the group."""
-    with suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)

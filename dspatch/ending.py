@@ -1,0 +1,70 @@
+"""Signals that end dspatch end the processes that it runs, too, and let it clear away what is half done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+# What a scheduler, a service manager and a terminal that is closed send.
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+_running: set[int] = set()  # the processes that lead a group each
+# Lists, since whichever thread changes one does it in one step.
+_starting: list[None] = []
+_told: list[int] = []
+
+
+@contextmanager
+def ended_with_us() -> Iterator[None]:
+    """Inside the block, SIGTERM and SIGHUP end all that `process.run` started, then this process as an exit does.
+
+    As after an interrupt, what is half done is cleared away. A signal that is ignored stays so.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in ENDING}
+    for number, handler in before.items():
+        if handler is signal.SIG_DFL:
+            signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def starting() -> Iterator[set[int]]:
+    """Hold back what ends us while a process is started; gives those that end with us, for it to be added."""
+    _starting.append(None)
+    try:
+        yield _running
+    finally:
+        _starting.pop()
+        if _told and not _starting:
+            # To the main thread itself: it is the one that ends, and may be waiting for this one.
+            signal.pthread_kill(threading.main_thread().ident or 0, _told[-1])
+
+
+def kill_group(pid: int) -> None:
+    """Kill a process that leads a group, and every process of the group."""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _end(number: int, frame: object) -> None:
+    # Told before it is looked: who has started a process looks for it then.
+    _told.append(number)
+    if _starting:
+        return
+    for each in ENDING:
+        # A closed terminal says it twice, and what is half done is still to be cleared away.
+        signal.signal(each, lambda *_: None)
+    _told.clear()
+    for pid in tuple(_running):
+        kill_group(pid)
+    raise SystemExit(128 + number)

@@ -1,0 +1,112 @@
+"""What ends dspatch ends what it runs, whenever the signal comes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event, Thread, Timer
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from dspatch import ending, process
+
+LONG = ["sleep", "60"]
+
+
+def run(folder: Path) -> None:
+    process.run(LONG)
+
+
+def background(folder: Path) -> None:
+    with process.background(LONG, log=folder / "log"):
+        raise AssertionError("it goes on after what ends it")
+
+
+def sent(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("start", [run, background])
+def test_a_signal_while_a_process_starts_leaves_nobody_behind(
+    start: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    popen, started = subprocess.Popen, []
+
+    def hit(*words: Any, **rest: Any) -> Any:
+        started.append(popen(*words, **rest))
+        sent(signal.SIGTERM)
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", hit)
+    with pytest.raises(SystemExit) as caught, ending.ended_with_us():
+        start(tmp_path)
+    assert caught.value.code == 128 + signal.SIGTERM
+    assert [each.wait(10) for each in started] == [-signal.SIGKILL]
+    for each in started:
+        each.communicate()
+
+
+def test_a_signal_reaches_who_waits_for_a_thread_that_starts_a_process() -> None:
+    within, go = Event(), Event()
+
+    def starts() -> None:
+        with ending.starting():
+            within.set()
+            go.wait()
+
+    def waits() -> None:
+        within.wait()
+        sent(signal.SIGTERM)
+        Timer(0.3, go.set).start()
+        Event().wait(20)
+
+    thread, began = Thread(target=starts), monotonic()
+    thread.start()
+    with pytest.raises(SystemExit), ending.ended_with_us():
+        waits()
+    thread.join()
+    assert monotonic() - began < 15
+
+
+def test_a_second_signal_does_not_stop_the_clearing_away() -> None:
+    before = [signal.getsignal(number) for number in ending.ENDING]
+    cleared = []
+
+    def ended() -> None:
+        try:
+            sent(signal.SIGHUP)
+        finally:
+            sent(signal.SIGHUP)
+            sent(signal.SIGTERM)
+            cleared.append(process.run(["true"]).returncode)
+
+    with pytest.raises(SystemExit) as caught, ending.ended_with_us():
+        ended()
+    assert cleared == [0]
+    assert caught.value.code == 128 + signal.SIGHUP
+    assert [signal.getsignal(number) for number in ending.ENDING] == before
+
+
+def test_of_signals_that_came_together_nothing_is_left_for_the_next_process() -> None:
+    def both() -> None:
+        with ending.starting():
+            sent(signal.SIGTERM)
+            sent(signal.SIGHUP)
+
+    with pytest.raises(SystemExit), ending.ended_with_us():
+        both()
+    assert process.run(["true"]).returncode == 0
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ending.ended_with_us():
+            sent(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
