@@ -97,6 +97,20 @@ def wrong(
     return int((elsewhere | off).sum())
 
 
+def misrouted(
+    masks: torch.Tensor, scales: torch.Tensor, case: Case
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The experts of each token by a kernel's masks, and which tokens are routed worse or weighed otherwise."""
+    found = torch.stack([(masks == k).long().argmax(0) for k in range(case.top)], 1)
+    meant, weight = reference(case)
+    choice = case.scores + case.bias
+    # Equal within the rounding of expf: another expert of the same choice is as right.
+    apart = (choice.gather(1, found) - choice.gather(1, meant)).abs().nan_to_num(nan=1.0)
+    bad = (apart > 1e-6).any(1) | ((masks >= 0).sum(0) != case.top)
+    same = (found == meant).all(1)
+    return found, bad | same & ((scales.T - weight).abs() > 1e-5).any(1)
+
+
 def by_transformers(case: Case) -> int:
     """How many tokens the published router sends elsewhere than the reference."""
     config = DeepseekV3Config(

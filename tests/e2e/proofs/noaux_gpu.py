@@ -64,15 +64,8 @@ def run(library: ctypes.CDLL, name: str, case: judge.Case) -> dict[str, torch.Te
 def wrong(got: dict[str, torch.Tensor], case: judge.Case) -> int:
     """How many tokens the gate routes worse, weighs otherwise, or sorts to another expert."""
     tokens, experts = case.logits.shape
-    masks, scales = got["masks"][:, :tokens], got["scales"]
-    found = torch.stack([(masks == k).long().argmax(0) for k in range(case.top)], 1)
-    meant, weight = judge.reference(case)
-    choice = case.scores + case.bias
-    apart = (choice.gather(1, found) - choice.gather(1, meant)).abs().nan_to_num(nan=1.0)
-    bad = (apart > 1e-6).any(1) | ((masks >= 0).sum(0) != case.top)
-    bad |= (found == meant).all(1) & ((scales.T - weight).abs() > 1e-5).any(1)
-    bad |= ~sorted_right(got, found, experts)
-    return int(bad.sum())
+    found, bad = judge.misrouted(got["masks"][:, :tokens], got["scales"], case)
+    return int((bad | ~sorted_right(got, found, experts)).sum())
 
 
 def sorted_right(got: dict[str, torch.Tensor], found: torch.Tensor, experts: int) -> torch.Tensor:

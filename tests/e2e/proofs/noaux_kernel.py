@@ -107,14 +107,7 @@ def wrong(library: ctypes.CDLL, case: judge.Case, threads: int) -> int:
     at = [ctypes.c_void_p(each.data_ptr()) for each in given]
     sizes = [tokens, tokens, experts, case.top, case.groups, case.kept]
     library.gate(*at, *sizes, ctypes.c_float(judge.SCALE), threads)
-    found = torch.stack([(masks == k).long().argmax(0) for k in range(case.top)], 1)
-    meant, weight = judge.reference(case)
-    choice = case.scores + case.bias
-    # Equal within the rounding of expf: another expert of the same choice is as right.
-    apart = (choice.gather(1, found) - choice.gather(1, meant)).abs().nan_to_num(nan=1.0)
-    bad = (apart > 1e-6).any(1) | ((masks >= 0).sum(0) != case.top)
-    same = (found == meant).all(1)
-    bad |= same & ((scales.T - weight).abs() > 1e-5).any(1)
+    found, bad = judge.misrouted(masks, scales, case)
     counts = torch.bincount(found.flatten(), minlength=experts)
     return int(bad.sum()) + int((counts != accum).sum())
 
