@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dspatch import process
 from dspatch.console import Console
 from dspatch.stages import apply
 from dspatch.stages.request import Request
-from tests.e2e.test_mla_decode_kernels import environment
+from tests.e2e.test_mla_decode_kernels import run
 
 pytestmark = pytest.mark.e2e
 
-WORKER = Path(__file__).parents[1] / "mla" / "in_lmdeploy.py"
 CHECKS = ["chosen", "numbers", "buffers", "fallback", "interface"]
 # What each planted fault is, in which file, and the check that must see it.
 PLANTED = {
@@ -43,11 +41,8 @@ def tree() -> Path:
 
 
 def test_it_decodes_in_the_engine_s_own_attention_and_every_fault_is_seen(tmp_path: Path) -> None:
-    faults = tmp_path / "faults.json"
-    faults.write_text(json.dumps(PLANTED))
-    python, triton = environment()
-    command = [python, "-W", "ignore", WORKER, tree(), faults]
-    said = process.run(command, env={"PYTHONPATH": triton}).stdout
+    (tmp_path / "faults.json").write_text(json.dumps(PLANTED))
+    said = run("in_lmdeploy.py", tmp_path, str(tree()))
     # LMDeploy's log goes to the same place.
     told = json.loads(said.splitlines()[-1])
     assert told == {"held": CHECKS, "seen": list(PLANTED)}

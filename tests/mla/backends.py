@@ -23,6 +23,8 @@ os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
 
+from tests.mla import cases
+
 LATENT, ROPE, HEADS, VALUE, PAGE = 64, 16, 4, 8, 64
 DIMS = SimpleNamespace(
     q_lora_rank=None, kv_lora_rank=LATENT, qk_nope_head_dim=8, qk_rope_head_dim=ROPE, v_head_dim=VALUE
@@ -160,10 +162,8 @@ def main(folders: list[str]) -> None:
 
 def holds(ours: Any) -> None:
     """A step decoded by a release's backend is what the twin says."""
-    from tests.mla import cases
-
     package = sys.modules["vllm.v1.attention.ops.mla_decode"]
-    package.Card.of = lambda _: package.Card(capability=(8, 0), shared_memory=232448, processors=3)
+    package.Card.of = lambda _: package.Card(**cases.CARD)
     one = cases.step(LENGTHS, heads=HEADS, page=PAGE, latent=LATENT, rope=ROPE, dtype=torch.float16)
     backend = ours.DspatchMLABackend
     assert backend.get_name() == "DSPATCH_MLA"
@@ -172,10 +172,7 @@ def holds(ours: Any) -> None:
     metadata = SimpleNamespace(decode=decode, num_decodes=len(LENGTHS))
     out, lse = attended(impl, one, metadata)
     reference = sys.modules["vllm.v1.attention.ops.mla_decode.reference"]
-    wanted, sums = reference.decode_attention(
-        one.q, one.cache, one.table, one.lengths, cases.SCALE, LATENT, torch.float64
-    )
-    wanted, sums = wanted.flatten(0, 1), sums.flatten(0, 1)
+    wanted, sums = (each.flatten(0, 1) for each in cases.truth(reference, one, LATENT))
     if lse is None:  # this release projects in its backend
         wanted = torch.einsum("bnl,nlv->bnv", wanted, impl.W_UV.double()).flatten(1)
         out = out.reshape(wanted.shape)
@@ -208,8 +205,6 @@ def implementation(impl: Any) -> Any:
         kind.__name__ == "MLACommonImpl" and "num_heads" in inspect.signature(kind).parameters
     ))  # fmt: skip
     named = [*inspect.signature(base).parameters, *inspect.signature(common).parameters]
-    from tests.mla import cases
-
     given |= {"scale": cases.SCALE, **vars(DIMS)}
     words = {name: given.get(name) for name in dict.fromkeys(named) if name not in ("mla_args",)}
     words |= {name: Projection() for name in ("o_proj", "q_proj", "kv_b_proj") if name in words}

@@ -20,8 +20,6 @@ from triton.experimental.gluon._runtime import GluonASTSource
 
 from tests.mla import cubin
 
-# Capability, and shared memory a block: A100, L40S and RTX cards, H100 and H200.
-CARDS = {"sm_80": ((8, 0), 166912), "sm_89": ((8, 9), 101376), "sm_90": ((9, 0), 232448)}
 # Heads, page size, and how many of the kernels that would serve them.
 SHAPES = {
     "sm_80": [(16, 64, 1), (128, 16, 1)],
@@ -54,7 +52,7 @@ def main(folder: str) -> None:
 def _all() -> Iterator[dict[str, Any]]:
     from mla_decode import choices
 
-    for card, (capability, shared) in CARDS.items():
+    for card, (capability, shared) in cubin.CARDS.items():
         for shape, count in _shapes(card):
             for choice in choices(shape, capability, shared)[:count]:
                 kernel = _compile(shape, choice, capability)

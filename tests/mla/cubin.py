@@ -1,4 +1,4 @@
-"""What ptxas made of a compiled kernel: registers, spills, shared memory, and the instructions that matter."""
+"""The cards that kernels are compiled for, and what ptxas made of one: registers, spills, instructions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 import triton
 
+# Capability, and shared memory a block: A100, L40S and RTX cards, H100 and H200.
+CARDS = {"sm_80": ((8, 0), 166912), "sm_89": ((8, 9), 101376), "sm_90": ((9, 0), 232448)}
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 

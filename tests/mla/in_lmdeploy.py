@@ -1,9 +1,9 @@
 """The decode kernels inside LMDeploy's own attention, through Triton's interpreter on a CPU.
 
-    python in_lmdeploy.py TREE FAULTS
+    python in_lmdeploy.py FOLDER TREE
 
 TREE holds LMDeploy's patched modules. They are imported as they are, but for the `__init__` of packages
-that load the whole engine; the card is a made-up one. FAULTS is a file of JSON: of each fault the module, what to
+that load the whole engine; the card is a made-up one. FOLDER holds faults.json: of each fault the module, what to
 find there, what to put there instead, and the check that must see it. The last line is JSON: the checks that hold, and
 the faults that are seen.
 """
@@ -21,10 +21,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
+
+from tests.mla import cases
+from tests.mla.cases import LATENT, SCALE, WIDE
 
 BARE = (
     "lmdeploy",
@@ -32,9 +36,8 @@ BARE = (
     "lmdeploy.pytorch.backends",
     "lmdeploy.pytorch.backends.cuda",
 )
-CARD = {"capability": (8, 0), "shared_memory": 232448, "processors": 3}
 VARIABLE = "LMDEPLOY_MLA_DECODE"
-HEADS, LATENT, WIDE, SCALE = 4, 512, 576, 192**-0.5
+HEADS = 4
 # As V2-Lite's layers ask for attention: latents with one head, values within the keys.
 MLA = {
     "num_heads": HEADS, "head_dim": WIDE, "scale": SCALE, "num_kv_heads": 1, "v_head_dim": LATENT,
@@ -51,17 +54,17 @@ def engine(tree: str) -> None:
         sys.modules[name] = package
     from lmdeploy.pytorch.kernels.cuda import mla_decode
 
-    mla_decode.Card.of = classmethod(lambda cls, device: cls(**CARD))
+    mla_decode.Card.of = classmethod(lambda cls, device: cls(**cases.CARD))
 
 
 @contextmanager
 def asked(value: str | None) -> Iterator[None]:
     """With the variable set, or without."""
-    os.environ.pop(VARIABLE, None)
-    if value is not None:
-        os.environ[VARIABLE] = value
-    yield
-    os.environ.pop(VARIABLE, None)
+    with patch.dict(os.environ):
+        os.environ.pop(VARIABLE, None)
+        if value is not None:
+            os.environ[VARIABLE] = value
+        yield
 
 
 def built(value: str | None = "dspatch", **changed: Any) -> Any:
@@ -108,8 +111,6 @@ def chosen() -> None:
 def step(lengths: list[int], page: int = 64, heads: int = HEADS, seed: int = 0) -> SimpleNamespace:
     """A decoding step: every request's last token is new, its keys not yet in the cache."""
     from lmdeploy.pytorch.backends.cuda.attention import TritonAttentionMetadata
-
-    from tests.mla import cases
 
     one = cases.step(lengths, heads=heads, page=page, dtype=torch.float16, seed=seed)
     at = torch.arange(len(lengths))
@@ -241,11 +242,11 @@ def planted(faults: dict[str, list[str]]) -> Iterator[str]:
 
 def main() -> None:
     """Run every check, then plant every fault."""
-    sys.path.insert(0, str(Path(__file__).parents[2]))
-    engine(sys.argv[1])
+    folder, tree = sys.argv[1:]
+    engine(tree)
     for check in CHECKS.values():
         check()
-    faults = json.loads(Path(sys.argv[2]).read_text())
+    faults = json.loads((Path(folder) / "faults.json").read_text())
     print(json.dumps({"held": list(CHECKS), "seen": list(planted(faults))}))
 
 

@@ -20,8 +20,9 @@ import torch
 import triton.language as tl
 from triton.runtime import interpreter
 
+from tests.mla import cases
+
 LATENT, ROPE = 64, 16
-CARD = {"capability": (8, 0), "shared_memory": 232448, "processors": 3}
 
 
 def mended() -> None:
@@ -72,7 +73,7 @@ def decoder_of(one: Any, **more: Any) -> Any:
     import mla_decode as ours
 
     shape = ours.Shape(**one.shape, latent=LATENT, rope=ROPE)
-    decoder = ours.Decoder(shape, "cpu", 8, card=ours.Card(**CARD), **more)
+    decoder = ours.Decoder(shape, "cpu", 8, card=ours.Card(**cases.CARD), **more)
     assert decoder.choice.kernel == "portable"
     return decoder
 
@@ -81,16 +82,12 @@ def without_faults(one: Any, **more: Any) -> None:
     """A decoder gets a step right."""
     import mla_decode as ours
 
-    from tests.mla import cases
-
     got = one.decoded(decoder_of(one, **more))
     assert (found := cases.faults(*got, *cases.truth(ours.reference, one, LATENT))) == [], found
 
 
 def made(lengths: Sequence[int], page: int, *, heads: int = 4, **more: Any) -> Any:
     """A step, of four heads unless said otherwise."""
-    from tests.mla import cases
-
     dims = {"latent": LATENT, "rope": ROPE, "dtype": torch.float16}
     return cases.step(lengths, heads=heads, page=page, **dims, **more)
 
@@ -114,8 +111,6 @@ def every_fp8() -> None:
 
 def sparse() -> None:
     """Lists of slots, with holes, shorter than a tile and longer, none at all; also in fp8."""
-    from tests.mla import cases
-
     without_faults(cases.sparse(made([70, 0, 1, 130], 16), 80))
     without_faults(cases.sparse(made([90, 5], 64, fp8=True), 32))
     one = cases.sparse(made([40, 40], 16), 32)
@@ -125,8 +120,6 @@ def sparse() -> None:
 
 def alone() -> None:
     """Cut alone, a request has the same bits in every batch, and they are right."""
-    from tests.mla import cases
-
     lengths = [700, 3, 0, 300, 1100]
     for one in (
         made(lengths, 16),

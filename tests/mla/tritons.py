@@ -22,8 +22,6 @@ from triton.runtime.jit import MockTensor
 
 from tests.mla import cubin
 
-# Capability, and shared memory a block: A100, L40S and RTX cards, H100 and H200.
-CARDS = {"sm_80": ((8, 0), 166912), "sm_89": ((8, 9), 101376), "sm_90": ((9, 0), 232448)}
 # Pages as the backend asks for them, smaller than a tile, and lists of slots.
 PAGES = {"64": (64, False), "16": (16, False), "slots": (64, True)}
 
@@ -60,7 +58,7 @@ def main(folder: str) -> None:
 
 
 def _all(*, whole: bool) -> Iterator[dict[str, Any]]:
-    for card, (capability, shared) in CARDS.items():
+    for card, (capability, shared) in cubin.CARDS.items():
         driver.set_active(Target(capability))
         yield from ({"card": card, "limit": shared, **one} for one in _of(capability, whole=whole))
 
