@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -105,7 +105,8 @@ def test_releases_that_are_only_read_show_what_their_findings_say(tmp_path: Path
         asked.append(f"{folder}:{','.join(finding.id for finding, _ in ROWS[engine, rev])}")
         mended = [finding for finding, one in ROWS[engine, rev] if mended_here(one)]
         if mended:
-            patch_folder(engine, folder, patched_folder(folder), mended)
+            wanted = {finding.fix for finding in mended}
+            assert set(patch_folder(engine, folder, wanted)[0]) == wanted, folder
             names = ",".join(finding.id for finding in mended)
             asked.append(f"{patched_folder(folder)}:{names}")
     python = oracle.ensure().python
@@ -155,21 +156,23 @@ class Folder:
         return None
 
 
-def patch_folder(engine: str, folder: Path, beside: Path, mended: Iterable[Finding]) -> None:
-    """A twin of the folder with the patches that the findings name."""
-    shutil.copytree(folder, beside)
+def patch_folder(engine: str, folder: Path, names: Collection[str]) -> tuple[list[str], list[Path]]:
+    """Lay a patched twin beside a release's files; which of the patches apply, and the files that they change."""
+    beside = shutil.copytree(folder, patched_folder(folder))
     shipped = series.layered(engine)
     files = treefiles.Files(source=Folder(folder))
     facts = traits.Traits(shipped.traits, files.read)
     context = render.Context(traits=facts, variants=list(variants.table().values()))
-    wanted = {finding.fix for finding in mended}
-    for patch in [patch for patch in shipped.patches if patch.name in wanted]:
-        assert all(facts[need] for need in patch.needs), (folder, patch.name)
-        files = files.with_changes(onto.rendered(patch, files, context))
+    applied = []
+    for patch in [patch for patch in shipped.patches if patch.name in names]:
+        if all(facts[need] for need in patch.needs):
+            files = files.with_changes(onto.rendered(patch, files, context))
+            applied.append(patch.name)
     for path, change in files.changes.items():
         assert change.data is not None
         (beside / path).parent.mkdir(parents=True, exist_ok=True)
         (beside / path).write_bytes(change.data)
+    return applied, [beside / path for path in files.changes]
 
 
 # Where the functions stand, and what they rest on of their own release.
@@ -187,14 +190,14 @@ FILES = (
 )  # fmt: skip
 
 
-def fetch(engine: str, rev: str, folder: Path) -> None:
+def fetch(engine: str, rev: str, folder: Path, files: Iterable[str] = FILES) -> None:
     """The files of a release that hold the functions, by range reads."""
     release = releases.published(engine).release(rev)
     assert release is not None
     assert release.wheel is not None
     with pipconfig.client(pipconfig.load()) as client:
         wheel = remote.open_wheel(engine, release.wheel, client, Traffic())
-        for path in [path for path in FILES if path.startswith(f"{engine}/")]:
+        for path in [path for path in files if path.startswith(f"{engine}/")]:
             if path in wheel.members:
                 place = folder / path
                 place.parent.mkdir(parents=True, exist_ok=True)

@@ -12,10 +12,9 @@ import json
 import sys
 from pathlib import Path
 
-from dspatch import onto, process, render, series, traits, treefiles, variants
+from dspatch import process
 from dspatch.carry.remote import releases
 from dspatch.conformance import oracle
-from dspatch.series import Patch
 from tests.e2e import test_confirmed as confirmed
 
 PATCHES = ("pytorch-v2-softmax-first", "pytorch-router-mask", "pytorch-router-float32")
@@ -27,26 +26,15 @@ ASKED = {
     "v3, biases below 0 and above 2": "lmdeploy-router-masks-with-zero",
     "v3 in bfloat16": "lmdeploy-router-logits-in-bf16",
 }
-confirmed.FILES = (*confirmed.FILES, "lmdeploy/pytorch/nn/moe/route.py")
+FILES = (*confirmed.FILES, "lmdeploy/pytorch/nn/moe/route.py")
 
 
 def patched(folder: Path) -> dict[str, object]:
     """Lay a patched twin beside a release's files; what was applied to it."""
-    shipped = series.layered("lmdeploy")
-    files = treefiles.Files(source=confirmed.Folder(folder))
-    facts = traits.Traits(shipped.traits, files.read)
-    context = render.Context(traits=facts, variants=list(variants.table().values()))
-    applied: list[Patch] = []
-    for patch in (shipped.patch(name) for name in PATCHES):
-        if all(facts[need] for need in patch.needs):
-            files = files.with_changes(onto.rendered(patch, files, context))
-            applied.append(patch)
-    beside = confirmed.patched_folder(folder)
-    process.run(["cp", "-r", folder, beside])
-    for path, change in files.changes.items():
-        compile(change.data or b"", path, "exec")
-        (beside / path).write_bytes(change.data or b"")
-    return {"applied": [patch.name for patch in applied], "compiled": len(files.changes)}
+    applied, changed = confirmed.patch_folder("lmdeploy", folder, PATCHES)
+    for path in changed:
+        compile(path.read_bytes(), path, "exec")
+    return {"applied": applied, "compiled": len(changed)}
 
 
 def computed(folder: Path) -> dict[str, str]:
@@ -63,7 +51,7 @@ def main() -> None:
     told = {}
     for release in releases.published("lmdeploy").releases:
         folder = Path(sys.argv[1]) / release.rev
-        confirmed.fetch("lmdeploy", release.rev, folder)
+        confirmed.fetch("lmdeploy", release.rev, folder, FILES)
         if (folder / MODELS).is_file():
             made = patched(folder)
             both = {"stock": folder, "patched": confirmed.patched_folder(folder)}
