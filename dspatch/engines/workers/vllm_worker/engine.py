@@ -133,6 +133,11 @@ def attentions_of(model: Any) -> list[Any]:
     ]
 
 
+def tables_of(model: Any) -> list[Any]:
+    """The tables of cosines and sines by position."""
+    return [m.cos_sin_cache for m in model.modules() if hasattr(m, "cos_sin_cache")]
+
+
 def _cache(llm: Any) -> dict[str, Any]:
     config = llm.llm_engine.engine_core.engine_core.scheduler.kv_cache_config
     groups = config.kv_cache_groups

@@ -9,7 +9,7 @@ from typing import Any
 
 from . import lookups, rerouting
 from .dequantised import absorbed_of, projections
-from .engine import attentions_of, caches_of
+from .engine import attentions_of, caches_of, tables_of
 from .observe import indexer_of, positions_of, routing
 from .plant import (
     attributes,
@@ -233,8 +233,7 @@ def wrong_epsilon(model: Any, config: Config) -> AbstractContextManager[None]:
 
 def angles_stretched(model: Any, config: Config) -> AbstractContextManager[None]:
     """Rotation tables made for a model that stretches its positions by another factor."""
-    tables = [m.cos_sin_cache for m in model.modules() if hasattr(m, "cos_sin_cache")]
-    return each(overwritten(table, _stretched(table)) for table in tables)
+    return each(overwritten(table, _stretched(table)) for table in tables_of(model))
 
 
 def _stretched(table: Any) -> Any:

@@ -8,16 +8,12 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from .engine import attentions_of
+from .engine import attentions_of, tables_of
 from .plant import attributes, each, overwritten
 
 Config = Mapping[str, Any]
 
 TAIL = 64  # tokens at the end of a text whose blocks are taken for others
-
-
-def _tables(model: Any) -> list[Any]:
-    return [m.cos_sin_cache for m in model.modules() if hasattr(m, "cos_sin_cache")]
 
 
 def positions_clipped(model: Any, config: Config) -> AbstractContextManager[None]:
@@ -27,13 +23,13 @@ def positions_clipped(model: Any, config: Config) -> AbstractContextManager[None
     last = config["passkey"]["tokens"] // 2
     return each(
         overwritten(table, table[torch.arange(len(table), device=table.device).clamp_max(last)])
-        for table in _tables(model)
+        for table in tables_of(model)
     )
 
 
 def yarn_halved(model: Any, config: Config) -> AbstractContextManager[None]:
     """Rotation tables of a model that YaRN stretches by half the factor."""
-    return each(overwritten(table, _of_half(table, config)) for table in _tables(model))
+    return each(overwritten(table, _of_half(table, config)) for table in tables_of(model))
 
 
 def _of_half(table: Any, config: Config) -> Any:
