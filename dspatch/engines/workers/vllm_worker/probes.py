@@ -40,7 +40,7 @@ def local(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
             out[f"local|{name}.delta.{number}"] = delta
             if (routes := found.get(f"routes.{number}")) is not None:
                 out[f"local|{name}.routes.{number}"] = routes
-        out[f"local|{name}.scale"] = _number(scale)
+        out[f"local|{name}.scale"] = _numbers(scale)
     return out
 
 
@@ -106,7 +106,7 @@ class Fed:
 
 def ladder(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
     """One prompt through the model cut after each layer: `ladder|PROMPT.cut.N` (tokens, vocab), its logits."""
-    name, prompt = _medium(request)
+    name, prompt = runs.medium(request)
     layers, out = list(model.model.layers), {}
     for number in range(len(layers)):
         runs.forget(llm)
@@ -121,7 +121,7 @@ def replayed(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
 
     `replayed|PROMPT.layer.N` (tokens, hidden), `.routes.N` (tokens, chosen) and `.logits` (tokens, vocab).
     """
-    name, prompt = _medium(request)
+    name, prompt = runs.medium(request)
     with recording(model) as recorder:
         result = runs.generate(llm, {name: prompt}, 1, prompt_logits=True)
     found = recorder.joined(request["sparse_layers"])
@@ -129,12 +129,6 @@ def replayed(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
         raise LookupError(f"the routers of layers {missing} could not be watched")
     found = {"logits": result[name]["logits"], **found}
     return {f"replayed|{name}.{key}": value for key, value in found.items()}
-
-
-def _medium(request: Mapping[str, Any]) -> tuple[str, list[int]]:
-    """A prompt of several blocks that is read in one pass."""
-    name, prompt = list(request["prompts"].items())[-2]
-    return name, prompt
 
 
 def late(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
@@ -152,7 +146,7 @@ def sampled(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
         key: runs.integers(_draw(llm, prompt, seed, count))
         for key, seed, count in (("first", 1, SAMPLES), ("again", 1, SAMPLES), ("other", 2, FEW))
     }
-    settings = {"temperature": _number(TEMPERATURE), "top_p": _number(TOP_P)}
+    settings = {"temperature": _numbers(TEMPERATURE), "top_p": _numbers(TOP_P)}
     length = {"length": runs.integers([len(prompt)])}
     found = {**drawn, **settings, **length}
     return {f"sampled|{name}.{key}": value for key, value in found.items()}
@@ -180,7 +174,7 @@ def selfkl(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
 
     `selfkl|decode` and `selfkl|prefill`, (tokens,).
     """
-    _, prompt = _medium(request)
+    _, prompt = runs.medium(request)
     every = runs.every_token(llm)
     first = _sampling(temperature=1.0, max_tokens=DRAWN, seed=5, logprobs=every)
     drawn = older.generated(llm, [prompt], first)[0].outputs[0]
@@ -265,10 +259,6 @@ def _rotary(model: Any) -> Any:
             if hasattr(found, "cos_sin_cache"):
                 return found
     raise LookupError("no layer of this engine has a rotary module with a table")
-
-
-def _number(value: float) -> Any:
-    return _numbers(value)
 
 
 def _numbers(values: Any) -> Any:

@@ -133,6 +133,12 @@ def row_of(row: Mapping[int, Any]) -> Any:
     return values
 
 
+def medium(request: Mapping[str, Any]) -> tuple[str, list[int]]:
+    """A prompt of several blocks that is read in one pass."""
+    name, prompt = list(request["prompts"].items())[-2]
+    return name, prompt
+
+
 def integers(values: list[int]) -> Any:
     """Numbers as an int64 tensor."""
     import torch

@@ -22,7 +22,7 @@ def routed(llm: Any, model: Any, request: Mapping[str, Any]) -> dict[str, Any]:
     `routed|KIND.N.logits` (tokens, experts), `.bias` (experts,), `.weights` and `.ids` (tokens, chosen).
     """
     out: dict[str, Any] = {}
-    name, prompt = list(request["prompts"].items())[-2]
+    name, prompt = runs.medium(request)
     own = {"none": (0.0, 0.0)} if not biases_of(model) else BIASES
     for number, (kind, (mean, spread)) in enumerate(own.items()):
         asked = Asked(model, request, seed=number, mean=mean, spread=spread, tokens=len(prompt))
