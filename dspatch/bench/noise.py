@@ -52,14 +52,12 @@ def of_faults(tested: Selftest, engine: str) -> Iterator[Seen]:
     To the check of operations, which a diagnosis goes by, the one at the place where it was planted.
     """
     for one in tested.planted:
-        caught = [result for result in one.results if result.check == one.fault.caught_by]
-        caught += [r for r in one.results if r.check == INSIDE and r not in caught]
-        there = [
-            replace(r, measured=one.there) if r.check == INSIDE else r
-            for r in caught
-            if r.check != INSIDE or one.there is not None
+        caught = [
+            replace(result, measured=one.there) if result.check == INSIDE else result
+            for result in one.results
+            if result.check in (one.fault.caught_by, INSIDE)
         ]
-        yield from _seen(there, tested.clean, engine, one.fault.name)
+        yield from _seen(caught, tested.clean, engine, one.fault.name)
 
 
 def _seen(
