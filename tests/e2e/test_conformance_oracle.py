@@ -81,6 +81,10 @@ clean = compare()
 assert all(entry["relative"] == 0 and not entry["off"] for entry in clean["found"].values()), clean
 assert clean["found"].keys() == {"0.rope", "0.q_a", "1.router_choice", "1.router_weight"}
 assert manner(lambda v: v * 0)[0] == "zero" and manner(lambda v: v / 0)[0] == "not-finite"
+one = expected["place.0.rope"].index_fill(0, torch.tensor([2]), float("nan"))
+told = compare(**{"place.0.rope": one})["found"]["0.rope"]
+assert told["off"] == [5] and told["typical"] == float("inf"), "rounding sends no token to NaN"
+assert clean["found"]["0.rope"]["typical"] == 0
 kind, factor = manner(lambda v: v * 0.4)
 assert kind == "factor" and abs(factor - 0.4) < 1e-6
 assert manner(lambda v: v.flip(-1))[0] == "order" and manner(lambda v: v + 1)[0] == "other"
@@ -239,6 +243,10 @@ nan = torch.full_like(x, float("nan"))
 assert metrics.relative(x, x) == 0 and metrics.relative(x, x[:4]) == float("inf")
 rows = metrics.by_row(torch.stack((x[0], nan[0], -x[2])), x[:3]).tolist()
 assert rows[:2] == [0, float("inf")] and abs(rows[2] - 2) < 1e-12
+assert metrics.by_row(x, x[:4]).tolist() == [float("inf")]
+assert metrics.median(torch.tensor([3.0, 1.0, 2.0])) == 2 and metrics.median(torch.tensor([1.0, 2.0])) == 2
+assert metrics.median(torch.tensor([])) == float("inf")
+assert metrics.median(torch.tensor([0.0, 0.0, float("inf")])) == float("inf")
 assert metrics.relative(nan, x) == float("inf") and metrics.worst_logprob(nan, x) == float("inf")
 assert abs(metrics.relative(-x, x) - 2) < 1e-12
 assert abs(metrics.relative(torch.tensor([1e-9]) + 1, torch.ones(1))) < 1e-12

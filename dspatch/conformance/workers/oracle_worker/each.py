@@ -22,23 +22,20 @@ def measure(
     """
     rows = min(tokens, len(expected["ids"]) - 1)
     states = [name for name in found if name.startswith("layer.") or name == "final"]
-    own = {
-        "logits": metrics.by_row(logits, golden)
-        if logits.shape == golden.shape
-        else metrics.BROKEN,
+    of_logits = {
+        "logits": metrics.by_row(logits, golden),
         "logprob": metrics.logprob_rows(logits, golden),
         "best": metrics.best_rows(logits, golden),
         "margin": metrics.margin_rows(logits, golden),
-        **{name: _state(expected[name][:rows], found[name][:rows]) for name in states},
     }
+    of_states = {n: metrics.by_row(found[n][:rows], expected[n][:rows]) for n in states}
     # The last token of a text is never read.
     first = len(expected["ids"]) - 1 - len(found["logits"])
-    counts = {name: rows if name in states else len(golden) for name in own}
-    return {"first": first, **{name: _short(own[name], counts[name]) for name in own}}
-
-
-def _state(expected: Tensor, found: Tensor) -> Tensor:
-    return metrics.by_row(found, expected) if found.shape == expected.shape else metrics.BROKEN
+    return {
+        "first": first,
+        **{name: _short(values, len(golden)) for name, values in of_logits.items()},
+        **{name: _short(values, rows) for name, values in of_states.items()},
+    }
 
 
 def _short(values: Tensor, count: int) -> list[float]:

@@ -37,11 +37,22 @@ def restored(
 
 
 def by_row(measured: Tensor, expected: Tensor) -> Tensor:
-    """`relative` of each row, (rows,) in float64."""
+    """`relative` of each row, (rows,) in float64; one inf where the shapes differ."""
+    if measured.shape != expected.shape:
+        return BROKEN
     x, y = measured.double(), expected.double()
     total = (x.square() + y.square()).sum(-1).clamp_min(1e-300)
     rows = (x - y).square().sum(-1) / total
     return rows.nan_to_num(nan=float("inf"), posinf=float("inf"))
+
+
+def median(rows: Tensor) -> float:
+    """The middle one of such numbers, the larger of two; inf where one is, or where there are none.
+
+    A row that is broken is none that rounding has turned.
+    """
+    whole = len(rows) > 0 and bool(rows.isfinite().all())
+    return float(rows.sort()[0][len(rows) // 2]) if whole else float("inf")
 
 
 def _broken(measured: Tensor, expected: Tensor) -> bool:

@@ -74,7 +74,7 @@ def _place(expected: Tensor, found: Tensor, positions: Tensor, band: float) -> d
     off = (~(rows <= band)).nonzero().flatten().tolist()
     out: dict[str, Any] = {
         "relative": metrics.relative(found, expected),
-        "typical": float(rows.sort()[0][len(rows) // 2]) if len(rows) else 0.0,
+        "typical": metrics.median(rows) if len(rows) else 0.0,
         "off": positions[off].tolist(),
     }
     if off:

@@ -83,21 +83,13 @@ def ladder(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> lis
     plain = model.plain(prompt, golden["ids"])
     out = []
     for depth, state in enumerate(plain.states):
-        right = twin.headed(model.config, model.weights, golden[f"layer.{depth}"][:rows].double())[
-            1
-        ]
-        theirs = twin.headed(model.config, model.weights, state[:rows])[1]
+        states = golden[f"layer.{depth}"][:rows].double(), state[:rows]
+        right, theirs = (twin.headed(model.config, model.weights, one)[1] for one in states)
         got = own.get(f"cut.{depth}")
         if got is not None:
-            errors = (_middle(value[:rows], right) for value in (got, theirs))
+            errors = (metrics.median(metrics.by_row(v[:rows], right)) for v in (got, theirs))
             out.append([depth, *errors])
     return out
-
-
-def _middle(found: Tensor, right: Tensor) -> float:
-    if found.shape != right.shape:
-        return math.inf
-    return float(metrics.by_row(found, right).sort()[0][len(right) // 2])
 
 
 def replayed(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> list[list[Any]]:
@@ -113,13 +105,10 @@ def replayed(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> l
     right = twin.run(model.config, model.held, golden["ids"][:rows].tolist(), routes=routes)
     pairs = {f"layer.{n}": (own[f"layer.{n}"], right.states[n]) for n in layers}
     pairs["logits"] = own["logits"], right.logits[-len(own["logits"]) :]
-    return [[name, _largest(*pair), rows] for name, pair in pairs.items()]
-
-
-def _largest(found: Tensor, right: Tensor) -> float:
-    if found.shape != right.shape or not len(right):
-        return math.inf
-    return float(metrics.by_row(found, right).max())
+    return [
+        [n, max(metrics.by_row(*pair).tolist(), default=math.inf), rows]
+        for n, pair in pairs.items()
+    ]
 
 
 def passkey(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> list[list[Any]]:
