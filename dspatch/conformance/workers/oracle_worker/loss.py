@@ -8,6 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from . import metrics
+
 SEPARATOR = "#"  # between the name of a set of prompts and the number of a prompt in it
 
 
@@ -39,8 +41,8 @@ def _compared(
 ) -> tuple[Tensor, Tensor]:
     """Divergence and agreement at each position of a prompt; what was generated follows other texts."""
     rows = len(first[f"{name}.logits"]) - len(first[f"{name}.tokens"]) + 1
-    p, q = (each[f"{name}.logits"][:rows].double().log_softmax(-1) for each in (first, second))
-    return (p.exp() * (p - q)).sum(-1), p.argmax(-1) == q.argmax(-1)
+    p, q = (each[f"{name}.logits"][:rows] for each in (first, second))
+    return metrics.divergence_rows(q, p), p.argmax(-1) == q.argmax(-1)
 
 
 def _summary(divergence: Tensor, agreed: Tensor) -> dict[str, float]:
