@@ -42,7 +42,7 @@ def measure(
     read = below(found, "weights/")
     compared = weights(_tied(given, read, config), read, dtype)
     held = _held(tensors, read, dtype)
-    model = probing.Model(config=config, weights=tensors, held=held, dtype=dtype)
+    model = probing.Model(config=config, weights=tensors, held=held, dtype=dtype, stretch=stretch)
     runs, probes = {}, {}
     for name in _runs(found):
         own = below(found, name)
@@ -74,7 +74,7 @@ def run(
 ) -> dict[str, Any]:
     """One run, for each prompt: logits, layers, routes, operations, greedy tokens, scheduling.
 
-    An engine may divide all of the stream by `stretch`, as vLLM does in float16 by the routed scaling.
+    `stretch` is that of `probing.Model`.
     """
     prompts = sorted(name.removesuffix(".tokens") for name in found if name.endswith(".tokens"))
     out = {}

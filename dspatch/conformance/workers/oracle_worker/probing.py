@@ -23,6 +23,7 @@ TILE = 64  # rows and columns of a weight that are judged together
 class Model:
     """The config, the checkpoint's weights, the same as the engine holds them, and what it computes in.
 
+    It may divide all of the stream by `stretch`, as vLLM does in float16 by the routed scaling.
     `known` keeps what plain torch makes of each prompt in that dtype, as every fault is held against it.
     """
 
@@ -30,6 +31,7 @@ class Model:
     weights: Tensors
     held: Tensors
     dtype: str
+    stretch: float
     known: dict[str, twin.Run] = field(default_factory=dict)
 
     def plain(self, prompt: str, ids: Tensor) -> twin.Run:
@@ -96,9 +98,7 @@ def replayed(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> l
     """[layer or logits, largest relative difference of a token, tokens] beside a model that goes the engine's ways."""
     prompt = next(iter(found)).partition(".")[0]
     golden = expected[prompt]
-    # Engines may divide the stream in float16 by the routed scaling.
-    stretch = float(model.config["routed_scaling_factor"]) if model.dtype == "float16" else 1.0
-    own = metrics.restored(golden, twin.below(found, f"{prompt}."), stretch)
+    own = metrics.restored(golden, twin.below(found, f"{prompt}."), model.stretch)
     layers = range(model.config["num_hidden_layers"])
     routes = {n: own[f"routes.{n}"] for n in layers if f"routes.{n}" in own}
     rows = len(own["layer.0"])
