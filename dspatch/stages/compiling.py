@@ -20,8 +20,7 @@ from dspatch.job import Job
 from dspatch.pins import Accepted, Base, Bound, Pin, Target
 from dspatch.pins.needs import requirement
 from dspatch.wheel.base import open_wheel
-from dspatch.wheel.checks import headers
-from dspatch.wheel.requirements import bounded
+from dspatch.wheel.requirements import changed, stated
 from dspatch.wheel.source import (
     archs,
     asked,
@@ -93,8 +92,8 @@ class Prepared:
     @property
     def bounds(self) -> tuple[Bound, ...]:
         """What narrows the requirements of the wheel."""
-        stated = self.pin.build(self.job.id.target)
-        return stated.bounds if stated and self.recipe.device == stated.target else ()
+        pinned = self.pin.build(self.job.id.target)
+        return pinned.bounds if pinned and self.recipe.device == pinned.target else ()
 
     @property
     def settings(self) -> dict[str, str]:
@@ -143,7 +142,7 @@ def prepare(job: Job, content: Mapping[str, Any], pin: Pin, how: How, console: C
     archs.check(toolchain.nvcc(os.environ), found.nvcc, how.archs)
     with cache_of(job.id.engine) as repo:
         tree, words = content["patched"]["tree"], os.environ.get("CMAKE_ARGS", "")
-        torch = how.torch or (stated.torch if (stated := pin.build(job.id.target)) else None)
+        torch = how.torch or (pinned.torch if (pinned := pin.build(job.id.target)) else None)
         needed = asked.by_tree(
             repo, tree, chosen, [*chosen.needed(found.nvcc), *joining.values()], torch, words
         )
@@ -249,15 +248,14 @@ def _variables(prepared: Prepared, handed: Sequence[Handed]) -> dict[str, str]:
 def requirements(prepared: Prepared, path: Path) -> dict[str, str]:
     """The lines of a compiled wheel's METADATA that are bound: torch to the one that it was built with.
 
-    The rest by what the pin says. Raises `SourceBuildError` for what the wheel does not ask for.
+    The rest by what the pin says. Raises `WheelError` for what the wheel does not ask for.
     """
-    with open_wheel(path) as wheel:
-        stated = headers(wheel, "METADATA").get_all("Requires-Dist", [])
-    found = bounded(stated, [each.requirement for each in prepared.bounds])
+    requires = stated(path)
+    found = changed(requires, [each.requirement for each in prepared.bounds])
     torch = lock.version_of(prepared.lock, "torch")
     if torch is None or prepared.recipe.compiler is None:
         return found
-    return {**found, **needs.torch_lines(stated, Version(torch).public)}
+    return {**found, **needs.torch_lines(requires, Version(torch).public)}
 
 
 def compiled_wheel(job: Job, told: Mapping[str, Any], filename: str) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from dspatch.errors import WheelError
@@ -24,9 +25,10 @@ def of_base(path: Path, base: Base) -> dict[str, str]:
     """
     if not (base.bounds or base.overrides):
         return {}
-    asked = stated(path)
-    narrowed = bounded(asked, [each.requirement for each in base.bounds])
-    return narrowed | overridden(asked, [each.requirement for each in base.overrides])
+    bounds, overrides = (
+        [each.requirement for each in some] for some in (base.bounds, base.overrides)
+    )
+    return changed(stated(path), bounds, overrides)
 
 
 def stated(path: Path) -> list[str]:
@@ -35,31 +37,21 @@ def stated(path: Path) -> list[str]:
         return headers(wheel, "METADATA").get_all("Requires-Dist", [])
 
 
-def bounded(requires: Sequence[str], bounds: Iterable[str]) -> dict[str, str]:
-    """The requirements that `bounds` narrow, and what each must say then; the rest of it stays.
+def changed(
+    requires: Sequence[str], bounds: Iterable[str], overrides: Iterable[str] = ()
+) -> dict[str, str]:
+    """The requirements whose versions `overrides` replace and `bounds` narrow, and what each must say then.
 
-    Raises `WheelError` for a bound on a project that nothing asks for.
+    All else of them stays. Raises `WheelError` for one on a project that nothing asks for.
     """
-    found = {}
-    for bound in map(Requirement, bounds):
-        for text in _of_project(requires, bound, "binds"):
-            requirement = Requirement(text)
-            requirement.specifier &= bound.specifier
-            found[text] = str(requirement)
-    return found
-
-
-def overridden(requires: Sequence[str], overrides: Iterable[str]) -> dict[str, str]:
-    """The requirements whose versions `overrides` replace, and what each must say then; markers stay.
-
-    Raises `WheelError` for an override of a project that nothing asks for.
-    """
-    found = {}
-    for override in map(Requirement, overrides):
-        for text in _of_project(requires, override, "overrides"):
-            requirement = Requirement(text)
-            requirement.specifier = override.specifier
-            found[text] = str(requirement)
+    found: dict[str, str] = {}
+    for how, some in (("overrides", overrides), ("binds", bounds)):
+        for wanted in map(Requirement, some):
+            for text in _of_project(requires, wanted, how):
+                requirement = Requirement(found.get(text, text))
+                kept = SpecifierSet() if how == "overrides" else requirement.specifier
+                requirement.specifier = kept & wanted.specifier
+                found[text] = str(requirement)
     return found
 
 

@@ -13,21 +13,28 @@ STATED = ["transformers>=4.43.2", MARKED, "numpy<2"]
 
 
 def test_a_bound_narrows_what_a_wheel_asks_for() -> None:
-    assert requirements.bounded(STATED, ["Transformers<5", "py.cpuinfo!=2"]) == {
+    assert requirements.changed(STATED, ["Transformers<5", "py.cpuinfo!=2"]) == {
         "transformers>=4.43.2": "transformers<5,>=4.43.2",
         MARKED: 'py_cpuinfo!=2,>=1; platform_machine == "x86_64"',
     }
-    assert requirements.bounded(STATED, []) == {}
+    assert requirements.changed(STATED, []) == {}
     with pytest.raises(WheelError, match="asks for no setuptools, which its pin binds"):
-        requirements.bounded(STATED, ["setuptools<81"])
+        requirements.changed(STATED, ["setuptools<81"])
 
 
 def test_an_override_replaces_the_versions_and_keeps_the_marker() -> None:
-    assert requirements.overridden(STATED, ["py-cpuinfo==9"]) == {
+    assert requirements.changed(STATED, [], ["py-cpuinfo==9"]) == {
         MARKED: 'py_cpuinfo==9; platform_machine == "x86_64"'
     }
     with pytest.raises(WheelError, match="asks for no triton, which its pin overrides"):
-        requirements.overridden(STATED, ["triton==3.4.0"])
+        requirements.changed(STATED, [], ["triton==3.4.0"])
+
+
+def test_all_that_is_said_of_one_requirement_holds() -> None:
+    told = requirements.changed(STATED, ["transformers<5", "transformers!=4.50"])
+    assert told == {"transformers>=4.43.2": "transformers!=4.50,<5,>=4.43.2"}
+    both = requirements.changed(STATED, ["numpy!=2.3.0"], ["numpy>=2"])
+    assert both == {"numpy<2": "numpy!=2.3.0,>=2"}
 
 
 def test_an_environment_is_made_of_what_the_pin_says(tmp_path) -> None:
