@@ -269,7 +269,7 @@ def _whole_or_gone(
 
 
 def _others(environment: Environment) -> list[Path]:
-    """The environments beside one that are there to stay."""
+    """The environments beside one that were made to the end."""
     return [marker.parent for marker in sorted(environment.path.parent.glob(f"*/{MARKER}"))]
 
 

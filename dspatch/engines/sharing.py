@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,30 +21,31 @@ def share(folder: Path, others: Iterable[Path]) -> int:
     """
     saved = 0
     folders = [other for other in others if other != folder]
-    for path, size in _large(folder):
+    for path, here in _large(folder):
         for other in folders:
             twin = other / path.relative_to(folder)
-            if _equal(path, size, twin):
+            if _equal(path, here, twin):
                 with suppress(OSError):
                     _link(twin, path)
-                    saved += size
+                    saved += here.st_size
                 break
     return saved
 
 
-def _large(folder: Path) -> Iterator[tuple[Path, int]]:
+def _large(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     for path in sorted(folder.rglob("*")):
-        if not path.is_symlink() and path.is_file() and (size := path.stat().st_size) >= WORTH:
-            yield path, size
+        here = path.lstat()
+        if stat.S_ISREG(here.st_mode) and here.st_size >= WORTH:
+            yield path, here
 
 
-def _equal(path: Path, size: int, twin: Path) -> bool:
+def _equal(path: Path, here: os.stat_result, twin: Path) -> bool:
     """Whether a twin has the same bytes and mode, and is not the same file already."""
     with suppress(OSError):
         there = twin.lstat()
-        here = path.lstat()
         return (
-            (there.st_size, there.st_mode, there.st_dev) == (size, here.st_mode, here.st_dev)
+            (there.st_size, there.st_mode, there.st_dev)
+            == (here.st_size, here.st_mode, here.st_dev)
             and there.st_ino != here.st_ino
             and filecmp.cmp(path, twin, shallow=False)
         )
