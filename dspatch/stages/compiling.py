@@ -150,9 +150,8 @@ def prepare(job: Job, content: Mapping[str, Any], pin: Pin, how: How, console: C
         needs.refuse_torch(needed.packages)
     with console.working(f"preparing the build of {job.id}") as step:
         locked = lock.locked(needed.packages, folder, step)
-        cuda = lock.cuda_of(locked)
         # Gigabytes of torch are not fetched for a build that is refused then.
-        if cuda is not None and lock.version_of(locked, "torch") is not None:
+        if (cuda := lock.cuda_of(locked)) is not None:
             preflight.check_cuda(chosen, found, cuda)
         environment = lock.ensure(f"{job.id.engine}-build", folder, step)
     _check(chosen, found, needed, environment, locked)

@@ -278,3 +278,7 @@ def test_the_cuda_of_a_torch_is_told_by_the_lock_before_it_is_fetched(
     line: str, cuda: Version | None
 ) -> None:
     assert lock.cuda_of(f"mpmath==1.3.0 --hash=sha256:00\n{line}torch==2.9.0 --hash=x\n") == cuda
+
+
+def test_without_a_torch_no_cuda_is_told() -> None:
+    assert lock.cuda_of("nvidia-cuda-runtime==13.0.96 --hash=sha256:00\n") is None

@@ -44,7 +44,8 @@ def ensure(kind: str, folder: Path, progress: Progress = silent) -> Environment:
 
 def cuda_of(lock: str) -> Version | None:
     """The CUDA of the torch in a lock, before anything is installed; `None` where it does not tell."""
-    found = _RUNTIME.search(lock)
+    # Without torch, compiled members are not bound to a CUDA.
+    found = _RUNTIME.search(lock) if version_of(lock, "torch") else None
     return Version(found[1]) if found else None
 
 
