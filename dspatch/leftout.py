@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dspatch.patchfile import HERE, Patch
+from dspatch.patchfile import Patch
 from dspatch.series import Series
 
 
@@ -52,18 +52,11 @@ def way_out(series: Series, first: Missed) -> str:
 
 
 def _between(series: Series, patch: Patch, other: Patch) -> Iterator[Missed]:
-    added = {file.path for file in other.files}
-    changed = {edit.file for edit in other.edits}
-    for wanted in dict.fromkeys(edit.file for edit in patch.edits):
-        for file in _places(series, patch, wanted):
-            if file in added | changed:
-                yield Missed(patch=patch.name, other=other.name, file=file, adds=file in added)
-
-
-def _places(series: Series, patch: Patch, path: str) -> list[str]:
-    """Where a file may be; of one in a package that a trait names, each that the trait knows."""
-    rest = path.removeprefix(HERE)
-    if patch.at is None or rest == path:
-        return [path]
-    packages = [str(probe["value"]) for probe in series.traits[patch.at].question["first_of"]]
-    return [f"{package.replace('.', '/')}/{rest}" for package in packages]
+    others = series.anywhere(other)
+    added = {file.path for each in others for file in each.files}
+    changed = {edit.file for each in others for edit in each.edits}
+    # Edit by edit, each in all the packages where it may be.
+    edits = zip(*(each.edits for each in series.anywhere(patch)), strict=True)
+    for file in dict.fromkeys(edit.file for places in edits for edit in places):
+        if file in added | changed:
+            yield Missed(patch=patch.name, other=other.name, file=file, adds=file in added)

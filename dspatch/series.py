@@ -98,6 +98,13 @@ class Series:
             next=f"dspatch patch list --engine {self.engine}",
         )
 
+    def anywhere(self, patch: Patch) -> tuple[Patch, ...]:
+        """The patch in each package that its trait `at` may name, the first first; itself where it has none."""
+        if patch.at is None:
+            return (patch,)
+        packages = self.traits[patch.at].question["first_of"]
+        return tuple(patch.within(str(each["value"])) for each in packages)
+
     @property
     def left_out(self) -> frozenset[str]:
         """The shipped patches that the user's own series leaves out, by name or all with `!*`."""

@@ -276,6 +276,24 @@ def test_a_changed_patch_measures_those_that_stand_on_it_too(server, series):
     assert matrixkit.verdicts(done, "second") == {"1.0": "conflict"}
 
 
+def test_a_patch_in_a_package_that_a_trait_names_stands_on_those_that_change_it(server, series):
+    ops = 'first_of = [\n    { value = "vllm.v1", file = "vllm/v1/__init__.py" },\n'
+    ops = f'\n[ops]\nwhat = "the operators"\n{ops}    {{ value = "vllm", file = "{ENGINE}" }},\n]\n'
+    later = NATIVE.replace('needs = ["kernel_is_slow"]', 'needs = ["refuses_mla"]\nat = "ops"')
+    later = later.replace(ENGINE, "@/cpu_mla.py").replace("def run(): ...", "REGISTERED = ...")
+    later = later.replace("def run(): return None", "REGISTERED = 1")
+    series({"cpu-mla": PATCH, "later": later}, ops)
+    offer(server, "1.0")
+    assert matrixkit.verdicts(matrixkit.run(), "later") == {"1.0": "semantic"}
+    again = later.replace("It is slow.", "Slow.")
+    series({"cpu-mla": PATCH, "later": again}, ops)
+    done = matrixkit.run(targets=("cpu",))
+    assert (done.fresh, done.kept) == (1, 1)
+    assert matrixkit.verdicts(done, "later") == {"1.0": "semantic"}, "with what it stands on"
+    series({"cpu-mla": PATCH.replace("subject = ", "subject = 'x' #"), "later": again}, ops)
+    assert matrixkit.run(targets=("cpu",)).fresh == 2
+
+
 def test_a_new_trait_of_another_patch_measures_nothing_else(server, series):
     series({"cpu-mla": PATCH})
     offer(server, "1.0")

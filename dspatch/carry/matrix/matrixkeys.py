@@ -34,7 +34,7 @@ class Keys:
     def __init__(self, series: Series, variants: Sequence[Variant]) -> None:
         self._series = series
         self._variants = [f"{variant.name} {variant!r}" for variant in variants]
-        self._touched = {patch.name: frozenset(_touched(patch)) for patch in series.patches}
+        self._touched = {patch.name: frozenset(_touched(series, patch)) for patch in series.patches}
 
     @cached_property
     def _digests(self) -> dict[str, str]:
@@ -105,9 +105,11 @@ class Keys:
         return traits.rests_on([{"trait": name} for name in named], self._series.traits)
 
 
-def _touched(patch: Patch) -> Iterator[str]:
-    yield from (new.path for new in patch.files)
-    yield from (edit.file for edit in patch.edits)
+def _touched(series: Series, patch: Patch) -> Iterator[str]:
+    """The files that a patch may change, wherever a release has them."""
+    for placed in series.anywhere(patch):
+        yield from (new.path for new in placed.files)
+        yield from (edit.file for edit in placed.edits)
     for form in patch.forms:
         for part in diffs.read(form.diff):
             yield from part.paths
