@@ -148,6 +148,22 @@ def test_a_patch_stands_on_those_before_it(server, series):
     assert matrixkit.verdicts(done, "later") == {"1.0": "semantic", "1.1": "missing"}
 
 
+def test_one_whose_symbols_drifted_leaves_nothing_to_those_that_stand_on_it(server, series):
+    later = NATIVE.replace('needs = ["kernel_is_slow"]', 'needs = ["refuses_mla"]')
+    later = later.replace(ENGINE, "vllm/cpu_mla.py").replace("def run(): ...", "REGISTERED = ...")
+    later = later.replace("def run(): return None", "REGISTERED = 1")
+    folder = series({"cpu-mla": PATCH, "later": later})
+    use = Use(symbol="vllm.engine.run", shape="function ()", ways=("call 0",), where=(ENGINE,))
+    recorded = Recorded(written_for="v1.0", uses=(use,))
+    (folder / "cpu-mla" / usesfile.NAME).write_text(usesfile.write(recorded))
+    offer(server, "1.0", {ENGINE: b"def run(): ...\n"})
+    offer(server, "1.1", {ENGINE: b"def walk(): ...\n"})
+    done = matrixkit.run(targets=("cpu",))
+    assert matrixkit.verdicts(done, "cpu-mla") == {"1.0": "semantic", "1.1": "signature drift"}
+    assert matrixkit.verdicts(done, "later") == {"1.0": "semantic", "1.1": "missing"}
+    assert matrixkit.why(done, "later", "1.1") == "vllm/cpu_mla.py is not there"
+
+
 def test_targets_and_variants_narrow_the_rows(server, series):
     series({"cpu-mla": PATCH.replace('needs = ["refuses', 'families = ["mla"]\nneeds = ["refuses')})
     offer(server, "1.0")

@@ -60,8 +60,8 @@ def measure(
 ) -> Iterator[Cell]:
     """A cell for each patch that is for the target and one of the variants, in order.
 
-    Each is tried on the tree as those before it left it; one that fails changes nothing. The traits
-    in `place.context` must be `WatchedTraits`.
+    Each is tried on the tree as those before it left it; one that fails changes nothing, also one that
+    `apply` would refuse for what it uses. The traits in `place.context` must be `WatchedTraits`.
     """
     facts = place.context.traits
     assert isinstance(facts, WatchedTraits)
@@ -74,11 +74,11 @@ def measure(
         if not planned.applies:
             cell = Cell(patch=patch.name, target=target, verdict="not needed", why=planned.why)
         else:
-            (result,) = batch.changes_of([patch], files, place)
+            (result,) = batch.changes_of([planned.patch], files, place)
             cell = _cell(planned, result, files, place, target)
-            if result.outcome is not None:
-                files = files.with_changes(result.outcome.changes)
-                cell = _held(cell, planned.patch, files, facts)
+            after = batch.after(files, [result])
+            cell = _held(cell, planned.patch, after, facts)
+            files = files if cell.verdict in FAILS else after
         yield replace(cell, native=tuple(sorted(facts.since_then)))
 
 
