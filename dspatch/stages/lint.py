@@ -13,6 +13,7 @@ from dspatch.carry.lint import goldens, lint, lintsizes, linttrees
 from dspatch.carry.lint.lint import Fault
 from dspatch.carry.lint.lintsizes import Sizes
 from dspatch.carry.lint.linttrees import Released, Tried
+from dspatch.carry.remote.openreleases import OpenReleases
 from dspatch.carry.uses import usesfile
 from dspatch.console import Console
 from dspatch.errors import (
@@ -157,12 +158,13 @@ def _released(
     if not wanted:
         return []
     found: list[Released] = []
+    at: OpenReleases | None = None
     with console.working("reading releases that are no pins") as step:
         for rev, target in sorted(wanted):
             step(rev)
             try:
-                one = releasedseries.opened(whole, rev, target, known(()))
-                found.append(opened.enter_context(one))
+                at = at or opened.enter_context(releasedseries.opened(whole, known(())))
+                found.append(releasedseries.released(at, rev, target))
             except _NOT_AT_HAND as error:
                 missing.append(rev)
                 console.note(f"{rev} is not looked at: {error.what}")

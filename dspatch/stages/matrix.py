@@ -9,16 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dspatch import outputformat, pins, pipconfig
-from dspatch.bases import Bases
+from dspatch import outputformat
 from dspatch.carry.matrix.matrix import Cell
 from dspatch.carry.matrix.matrixkeys import Keys
 from dspatch.carry.matrix.releasecells import Done, Work, of_release
-from dspatch.carry.remote import everyrelease, releases
-from dspatch.carry.remote.ranges import Traffic
+from dspatch.carry.remote import everyrelease, openreleases, releases
 from dspatch.carry.remote.releases import Published, Release
-from dspatch.carry.remote.wheelbases import WheelBases
-from dspatch.checkout import cache_of
 from dspatch.errors import UnknownRevisionError
 from dspatch.series import EVERY, TARGETS, layered
 from dspatch.stages.request import known
@@ -76,7 +72,8 @@ def run(wanted: Wanted, console: Console) -> Measured:
     single release that cannot be read is told as not measured.
     """
     start = time.monotonic()
-    with _opened(wanted) as (work, published):
+    with _opened(wanted) as work:
+        published, traffic = work.at.published, work.at.traffic
         asked = _asked_for(wanted, published)
         with console.working(f"trying {len(work.series.patches)} patches") as step:
             done = _measure_all(work, asked, step)
@@ -85,8 +82,8 @@ def run(wanted: Wanted, console: Console) -> Measured:
         releases=tuple(release.version for release in asked),
         rows=tuple(_rows(work, asked, done)),
         outside=_outside(work),
-        bytes=work.traffic.bytes,
-        requests=work.traffic.requests,
+        bytes=traffic.bytes,
+        requests=traffic.requests,
         seconds=time.monotonic() - start,
         fresh=sum(each.fresh for each in done.values()),
         kept=sum(len(each.cells) - each.fresh for each in done.values()),
@@ -95,42 +92,15 @@ def run(wanted: Wanted, console: Console) -> Measured:
 
 
 @contextmanager
-def _opened(wanted: Wanted) -> Iterator[tuple[Work, Published]]:
-    facts = pins.engine(wanted.engine)
+def _opened(wanted: Wanted) -> Iterator[Work]:
     series = layered(wanted.engine).asking(outputformat.NONE, [EVERY])
-    variants = known(wanted.variants)
+    variants, targets = known(wanted.variants), wanted.targets or TARGETS
     published = releases.published(
         wanted.engine, prereleases=wanted.prereleases, yanked=wanted.yanked
     )
-    with cache_of(wanted.engine) as repo:  # made under its lock, then only added to
-        pass
-    targets, traffic = wanted.targets or TARGETS, Traffic()
     keys = Keys(series, variants)
-    with pipconfig.client(pipconfig.load()) as client:
-        bases = {
-            target: WheelBases(
-                facts.sdist,
-                published,
-                client,
-                traffic,
-                Bases(series=series, target=target, variants=variants),
-            )
-            for target in targets
-        }
-        work = Work(
-            series=series,
-            keys=keys,
-            hashes=keys.all,
-            targets=targets,
-            variants=variants,
-            native=wanted.native,
-            project=facts.sdist,
-            bases=bases,
-            client=client,
-            traffic=traffic,
-            repository=repo.path,
-        )
-        yield work, published
+    with openreleases.opened(series, variants, targets, published) as at:
+        yield Work(at=at, keys=keys, hashes=keys.all, targets=targets, native=wanted.native)
 
 
 def _asked_for(wanted: Wanted, published: Published) -> tuple[Release, ...]:
@@ -151,14 +121,14 @@ def _measure_all(
     work: Work, asked: Sequence[Release], step: Callable[[str], None]
 ) -> dict[str, Done]:
     def told(done: int) -> None:
-        step(f"{done} of {len(asked)} releases, {work.traffic.bytes / 1e6:.0f} MB")
+        step(f"{done} of {len(asked)} releases, {work.at.traffic.bytes / 1e6:.0f} MB")
 
     return everyrelease.each(asked, partial(of_release, work), told)
 
 
 def _outside(work: Work) -> dict[str, str]:
     """The patches that are for none of the targets and variants asked for, and why."""
-    families = [variant.families for variant in work.variants]
+    families = [variant.families for variant in work.at.variants]
     found: dict[str, str] = {}
     inside: set[str] = set()
     for target in work.targets:

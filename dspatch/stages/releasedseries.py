@@ -6,54 +6,43 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from dspatch import pins, pipconfig, render
-from dspatch.bases import Bases
+from dspatch import pipconfig
 from dspatch.carry.lint.released import Released, on_release
-from dspatch.carry.remote import releases
-from dspatch.carry.remote.ranges import Traffic
-from dspatch.carry.remote.releasefiles import ReleaseFiles
-from dspatch.carry.remote.wheelbases import WheelBases
-from dspatch.checkout import cache_of
+from dspatch.carry.remote import openreleases, releases
 from dspatch.errors import DownloadError
-from dspatch.git import Repo
-from dspatch.onto import Place
+from dspatch.series import TARGETS
 from dspatch.traits import Traits
 from dspatch.treefiles import Files
 
 if TYPE_CHECKING:
+    from dspatch.carry.remote.openreleases import OpenReleases
     from dspatch.series import Series
     from dspatch.variants import Variant
 
 
 @contextmanager
-def opened(
-    series: Series, rev: str, target: str, variants: Sequence[Variant]
-) -> Iterator[Released]:
-    """The series on a release, of which more can be read as long as it is open.
+def opened(series: Series, variants: Sequence[Variant]) -> Iterator[OpenReleases]:
+    """The releases that a series can be put on, one listing and one client for all of them.
+
+    Raises `OfflineError` and `DownloadError` when no index can be asked.
+    """
+    published = releases.published(series.engine)
+    with openreleases.opened(series, variants, TARGETS, published) as found:
+        yield found
+
+
+def released(at: OpenReleases, rev: str, target: str) -> Released:
+    """The series on a release, of which more can be read as long as the releases are open.
 
     Raises `DownloadError` when no index has it, and as `ReleaseFiles` does.
     """
-    project, published = pins.engine(series.engine).sdist, releases.published(series.engine)
-    release = published.release(rev)
+    release = at.published.release(rev)
     if release is None:
         raise DownloadError(
-            f"No index has the release {rev} of {series.engine}.",
-            why=f"{len(published.releases)} are of interest",
+            f"No index has the release {rev} of {at.series.engine}.",
+            why=f"{len(at.published.releases)} are of interest",
             next=pipconfig.CHECK_NETWORK,
         )
-    with cache_of(series.engine) as cache:
-        repo = Repo(cache.path)
-    traffic, made_on = Traffic(), Bases(series=series, target=target, variants=variants)
-    with pipconfig.client(pipconfig.load()) as client:
-        bases = WheelBases(project, published, client, traffic, made_on)
-        files = ReleaseFiles(project, release, client, traffic)
-        place = Place(
-            engine=series.engine,
-            rev=release.rev,
-            commit="",
-            repo=repo,
-            context=render.Context(traits=Traits(series.traits, files.read), variants=variants),
-            provide=lambda patch, form: bases.provide(patch, form, repo),
-            base_paths=lambda patch, form: bases.paths(form),
-        )
-        yield on_release(series, Files(source=files), place, target=target, variants=variants)
+    files = at.files(release)
+    place = at.place(release, Traits(at.series.traits, files.read), target)
+    return on_release(at.series, Files(source=files), place, target=target, variants=at.variants)

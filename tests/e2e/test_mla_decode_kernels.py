@@ -72,8 +72,8 @@ MLA = [
 
 def release(rev: str, folder: Path) -> Path:
     """The sources of MLA of a published release, patched, on disk."""
-    with releasedseries.opened(layered("vllm"), rev, "cuda", [TINY]) as one:
-        step = one.steps["mla-decode-kernels"]
+    with releasedseries.opened(layered("vllm"), [TINY]) as at:
+        step = releasedseries.released(at, rev, "cuda").steps["mla-decode-kernels"]
         for path in [*MLA, *(path for path in step.paths if "/mla" in path)]:
             data = step.after.read(path)
             if data is not None:

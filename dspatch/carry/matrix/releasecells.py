@@ -6,52 +6,38 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dspatch import render
 from dspatch.carry.matrix import matrixstore
 from dspatch.carry.matrix.matrix import Cell, measure, without_native
 from dspatch.carry.matrix.watched import WatchedTraits
 from dspatch.carry.remote import everyrelease
-from dspatch.carry.remote.releasefiles import ReleaseFiles
-from dspatch.git import Repo
-from dspatch.onto import Place
 from dspatch.treefiles import Files
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from unearth.fetchers import PyPIClient
-
     from dspatch.carry.matrix.matrixkeys import Keys
-    from dspatch.carry.remote.ranges import Traffic
+    from dspatch.carry.remote.openreleases import OpenReleases
     from dspatch.carry.remote.releases import Release
-    from dspatch.carry.remote.wheelbases import WheelBases
     from dspatch.patchfile import Patch
     from dspatch.series import Series
-    from dspatch.variants import Variant
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What all releases have in common; `repository` is the engine's shared cache of git objects.
+    """What all releases have in common; `hashes` is `keys.all`, made before there are threads."""
 
-    `bases` gives, by target, what a form was made on; `hashes` is `keys.all`, made before there are threads.
-    """
-
-    series: Series
+    at: OpenReleases
     keys: Keys
     hashes: Mapping[str, str]
     targets: tuple[str, ...]
-    variants: Sequence[Variant]
     native: bool
-    project: str
-    bases: Mapping[str, WheelBases]
-    client: PyPIClient
-    traffic: Traffic
-    repository: Path
+
+    @property
+    def series(self) -> Series:
+        """The patches, all of them asked for."""
+        return self.at.series
 
     def patches(self, target: str) -> list[Patch]:
         """The patches that have a cell for a target."""
-        families = [variant.families for variant in self.variants]
+        families = [variant.families for variant in self.at.variants]
         return [
             patch
             for patch in self.series.patches
@@ -116,24 +102,9 @@ def _kept(
 def _measured(
     work: Work, release: Release, missing: Mapping[str, Sequence[str]], native: bool
 ) -> Iterator[Cell]:
-    source = ReleaseFiles(work.project, release, work.client, work.traffic, native=native)
+    at, source = work.at, work.at.files(release, native=native)
     facts = WatchedTraits(work.series.traits, source.read, source.beyond)
     for target, names in missing.items():
-        place = _place(work, release, facts, target)
-        series = work.keys.only(names)
-        cells = measure(series, Files(source=source), place, target=target, variants=work.variants)
+        place, series = at.place(release, facts, target), work.keys.only(names)
+        cells = measure(series, Files(source=source), place, target=target, variants=at.variants)
         yield from (cell for cell in cells if cell.patch in names)
-
-
-def _place(work: Work, release: Release, facts: WatchedTraits, target: str) -> Place:
-    repo = Repo(work.repository)  # each thread has git processes of its own
-    bases = work.bases[target]
-    return Place(
-        engine=work.series.engine,
-        rev=release.rev,
-        commit="",
-        repo=repo,
-        context=render.Context(traits=facts, variants=work.variants, format=work.series.format),
-        provide=lambda patch, form: bases.provide(patch, form, repo),
-        base_paths=lambda patch, form: bases.paths(form),
-    )
