@@ -112,7 +112,7 @@ def conformance(
     console = Console(as_json=as_json)
     given["variants"] = words.models(given["variants"])
     if prepare is not None:
-        _prepare(prepare, bool(env or wheel or checkpoints or selftest), given, console)
+        _prepare(prepare, given, console)
         return
     if (asked := server.taken(given)) is not None:
         subject = _subject(env, wheel, given) if env or wheel else None
@@ -169,10 +169,11 @@ def _lost(
     show_loss.told(done, console)
 
 
-def _prepare(folder: Path, engine: bool, given: dict[str, Any], console: Console) -> None:
+def _prepare(folder: Path, given: dict[str, Any], console: Console) -> None:
     from dspatch.stages import prepare as stage
 
-    if engine or given["rev"] is not None or server.taken(given) is not None:
+    engine = server.typed((*server.OF_NUMBERS, "env", "wheel", "rev"))
+    if engine or server.taken(given) is not None:
         raise click.UsageError("--prepare runs no engine: only --variant goes with it")
     stage.told(stage.run(given["variants"], folder.resolve(), console), console)
 

@@ -44,8 +44,11 @@ OPTIONS = (
 )  # fmt: skip
 LIMITS = ("no_client", "max_requests", "timeout")
 OF_URL = ("model", "api_key_env")
-# What says nothing about a server.
-OF_NUMBERS = ("fresh", "selftest", "adversarial", "reference_ops", "dtype", "checkpoints")
+# What says nothing about a server, and nothing about what is only prepared.
+OF_NUMBERS = (
+    "fresh", "selftest", "adversarial", "reference_ops", "dtype", "checkpoints", "quantised",
+    "against", "prompts", "tp",
+)  # fmt: skip
 
 
 def options(command: Command) -> Command:
@@ -63,7 +66,7 @@ def taken(given: dict[str, Any]) -> dict[str, Any] | None:
     found = {name: given.pop(name) for name in ("url", "api", *OF_URL, *LIMITS)}
     if found["url"] is None and not found["api"]:
         _refuse(
-            (*OF_URL, *LIMITS), "goes with --url" if _typed(OF_URL) else "goes with --url or --api"
+            (*OF_URL, *LIMITS), "goes with --url" if typed(OF_URL) else "goes with --url or --api"
         )
         return None
     _refuse(OF_NUMBERS, "is about numbers, and a server is checked by its words")
@@ -75,15 +78,16 @@ def taken(given: dict[str, Any]) -> dict[str, Any] | None:
     return found
 
 
-def _typed(names: Sequence[str]) -> list[str]:
+def typed(names: Sequence[str]) -> list[str]:
+    """Those of the options that stand on the command line."""
     context = click.get_current_context()
     return [n for n in names if context.get_parameter_source(n) is ParameterSource.COMMANDLINE]
 
 
 def _refuse(names: Sequence[str], why: str) -> None:
-    if typed := _typed(names):
+    if wrong := typed(names):
         flags = {p.name: p.opts[0] for p in click.get_current_context().command.params}
-        raise click.UsageError(f"{flags[typed[0]]} {why}")
+        raise click.UsageError(f"{flags[wrong[0]]} {why}")
 
 
 def check(

@@ -56,7 +56,10 @@ def test_golden_results_without_their_recipe_are_not_enough(standing: oracle.Ora
         standing.golden([case])
 
 
-@pytest.mark.parametrize("word", ["--env=python3", "--selftest", "--rev=v0.27.1"])
+@pytest.mark.parametrize(
+    "word",
+    ["--env=python3", "--selftest", "--rev=v0.27.1", "--adversarial", "--quantised=fp8", "--tp=2", "--api"],
+)  # fmt: skip
 def test_preparing_runs_no_engine(word: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["conformance", "--prepare", str(tmp_path / "g"), word])
     assert done.exit_code == 2
