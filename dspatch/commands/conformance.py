@@ -15,6 +15,26 @@ if TYPE_CHECKING:
     from dspatch.stages.prove_any import Subject
     from dspatch.stages.proving import Proven, Wanted
 
+_LOST = "--quantised-against FOLDER goes with --checkpoint, --prompts and what says the engine"
+# An option, those that do not go with it, and what is told; then options that another one needs.
+APART = (
+    (
+        "prepare", (*server.OF_NUMBERS, "env", "wheel", "rev", "url", "api"),
+        "--prepare runs no engine: only --variant goes with it",
+    ),
+    (
+        "against",
+        ("selftest", "adversarial", "tp", "quantised", "dtype", "reference_ops", "variants"), _LOST,
+    ),
+    ("selftest", ("checkpoints",), "--selftest plants its faults in generated models only"),
+    (
+        "quantised", ("checkpoints", "adversarial", "tp"),
+        "--quantised names models of its own: only --variant goes with it",
+    ),
+    ("selftest", ("tp",), "--tp plants its faults, exchanged shards, in every run"),
+)  # fmt: skip
+NEEDED = (("against", "checkpoints", _LOST), ("prompts", "against", _LOST))
+
 
 @click.command()
 @options.job
@@ -106,43 +126,49 @@ def conformance(
     dspatch conformance --url http://127.0.0.1:8000
     dspatch conformance --api --rev v0.32.0
     """
-    from dspatch.conformance import quantised as forms
-    from dspatch.stages import proving, show, show_api
+    from dspatch.stages import show, show_api
 
     console = Console(as_json=as_json)
+    asked = server.taken(given)
+    _need_together()
     given["variants"] = words.models(given["variants"])
     if prepare is not None:
         _prepare(prepare, given, console)
-        return
-    if (asked := server.taken(given)) is not None:
+    elif asked is not None:
         subject = _subject(env, wheel, given) if env or wheel else None
         show_api.checked(server.check(asked, given, subject, console), console)
-        return
-    if against is not None or prompts is not None:
-        named = (selftest, adversarial, tp, quantised, dtype, reference_ops, given["variants"])
-        _lost(env, wheel, given, console, against, checkpoints, prompts, any(named))
-        return
-    wanted = proving.Wanted(
-        models=given["variants"],
-        reference_ops=reference_ops,
-        selftest=selftest,
-        fresh=fresh,
-        dtype=forms.DTYPE
-        if quantised and not dtype
-        else forms.dtype(dtype, given["variants"], proving.DTYPE),
-        checkpoints=checkpoints,
-        adversarial=adversarial,
-        quantised=quantised or "",
-    )
-    if selftest and checkpoints:
-        raise click.UsageError("--selftest plants its faults in generated models only")
-    if quantised and (checkpoints or adversarial or tp):
-        raise click.UsageError("--quantised names models of its own: only --variant goes with it")
-    if tp and forms.stored(name for name in given["variants"] if "/" in name):
+    elif against is not None:
+        _lost(env, wheel, given, console, against, checkpoints, prompts)
+    else:
+        wanted = _wanted(
+            given["variants"], dtype, tp, quantised or "",
+            reference_ops=reference_ops, selftest=selftest, fresh=fresh, checkpoints=checkpoints,
+            adversarial=adversarial,
+        )  # fmt: skip
+        show.proven(_run(env, wheel, given, console, wanted, tp), console)
+
+
+def _need_together() -> None:
+    """Raise a usage error for options of which one says nothing, or another thing, beside the other."""
+    for one, others, why in APART:
+        if server.typed([one]) and server.typed(others):
+            raise click.UsageError(why)
+    for one, other, why in NEEDED:
+        if server.typed([one]) and not server.typed([other]):
+            raise click.UsageError(why)
+
+
+def _wanted(
+    models: tuple[str, ...], dtype: str | None, tp: int | None, form: str, **more: Any
+) -> Wanted:
+    from dspatch.conformance import quantised
+    from dspatch.stages import proving
+
+    if tp and quantised.stored(models):
         raise click.UsageError("--tp runs unquantised models")
-    if selftest and tp:
-        raise click.UsageError("--tp plants its faults, exchanged shards, in every run")
-    show.proven(_run(env, wheel, given, console, wanted, tp), console)
+    usual = quantised.DTYPE if form else proving.DTYPE
+    chosen = quantised.dtype(dtype, models, usual)
+    return proving.Wanted(models=models, dtype=chosen, quantised=form, **more)
 
 
 def _lost(
@@ -150,18 +176,13 @@ def _lost(
     wheel: Path | None,
     given: dict[str, Any],
     console: Console,
-    against: Path | None,
-    checkpoints: tuple[Path, ...],
+    before: Path,
+    after: tuple[Path, ...],
     prompts: Path | None,
-    more: bool,
 ) -> None:
     from dspatch.stages import prove_loss, show_loss
 
-    if against is None or not checkpoints or more:
-        raise click.UsageError(
-            "--quantised-against FOLDER goes with --checkpoint, --prompts and what says the engine"
-        )
-    wanted = prove_loss.Wanted(before=against, after=checkpoints, prompts=prompts)
+    wanted = prove_loss.Wanted(before=before, after=after, prompts=prompts)
     if env is None and wheel is None:
         done = prove_loss.of_job(words.job_to_prove(given), wanted, console)
     else:
@@ -172,9 +193,6 @@ def _lost(
 def _prepare(folder: Path, given: dict[str, Any], console: Console) -> None:
     from dspatch.stages import prepare as stage
 
-    engine = server.typed((*server.OF_NUMBERS, "env", "wheel", "rev"))
-    if engine or server.taken(given) is not None:
-        raise click.UsageError("--prepare runs no engine: only --variant goes with it")
     stage.told(stage.run(given["variants"], folder.resolve(), console), console)
 
 

@@ -25,15 +25,14 @@ def models(variants: Iterable[str], form: str) -> list[str]:
 
 
 def stored(names: Iterable[str]) -> dict[str, str]:
-    """Of these models the quantised ones, and how each is stored."""
-    cases = [small.case(name) for name in names]
+    """Of these models the quantised ones, which are all forms, and how each is stored."""
+    cases = [small.case(name) for name in names if "/" in name]
     return {case.name: case.stored for case in cases if case.stored}
 
 
 def dtype(given: str | None, names: Sequence[str], usual: str) -> str:
     """What to compute in where nobody says: of quantised models what their kernels compute in."""
-    named = [name for name in names if "/" in name]
-    return given or (DTYPE if stored(named) else usual)
+    return given or (DTYPE if stored(names) else usual)
 
 
 def need_dtype(names: Sequence[str], dtype: str) -> None:
