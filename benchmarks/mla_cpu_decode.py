@@ -20,6 +20,7 @@ import unittest.mock
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import product
 from typing import Any
 
 RANK, ROPE, BLOCK = 512, 64, 16
@@ -90,18 +91,17 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(asked.threads)
     print(f"{ops.cpu_mla_compiled.chosen().name}, {asked.heads} heads, {asked.threads} threads")
-    shapes = [(b, c) for b in asked.batches for c in asked.contexts]
-    for dtype in ("float32", "bfloat16"):
-        for batch, context in shapes:
-            functions, right = case(
-                torch, ops,
-                heads=asked.heads, context=context, batch=batch, dtype=getattr(torch, dtype),
-            )  # fmt: skip
-            hold(functions, right, TOLERANCE[dtype])
-            if (dtype, batch, context) == ("float32", *shapes[0]):
-                print(head(list(functions)))
-            told = row(functions, asked.seconds, clock)
-            print(f"| {dtype} | {batch} | {context} | {told} |", flush=True)
+    shapes = product(TOLERANCE, asked.batches, asked.contexts)
+    for number, (dtype, batch, context) in enumerate(shapes):
+        functions, right = case(
+            torch, ops,
+            heads=asked.heads, context=context, batch=batch, dtype=getattr(torch, dtype),
+        )  # fmt: skip
+        hold(functions, right, TOLERANCE[dtype])
+        if number == 0:
+            print(head(list(functions)))
+        told = row(functions, asked.seconds, clock)
+        print(f"| {dtype} | {batch} | {context} | {told} |", flush=True)
 
 
 def operators() -> Any:
