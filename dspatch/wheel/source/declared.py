@@ -49,7 +49,7 @@ def _of(text: str) -> Iterator[Declared]:
     code = _COMMENT.sub("", text)
     known = dict(_SET.findall(code))
     for match in _DECLARED.finditer(code):
-        words = [_VARIABLE.sub(lambda one: known.get(one[1], one[0]), w) for w in match[1].split()]
+        words = _VARIABLE.sub(lambda one: known.get(one[1], one[0]), match[1]).split()
         named = dict(pairwise(words))
         repository, tag = named.get("GIT_REPOSITORY"), named.get("GIT_TAG")
         if words and repository and tag:
