@@ -15,6 +15,7 @@ from dspatch import astfind, process
 from dspatch.errors import ProcessError
 
 GIGA = 1e9
+_NOWHERE = Path("/nowhere")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +68,14 @@ def nvcc(environment: Mapping[str, str]) -> str:
 
 def toolkit(environment: Mapping[str, str]) -> Path:
     """The folder of the CUDA toolkit, as CUDA_HOME or nvcc itself says; of none, one that is not there."""
-    home = environment.get("CUDA_HOME")
+    if home := environment.get("CUDA_HOME"):
+        return Path(home)
     try:
-        said = "" if home else process.run(["nvcc", "--dryrun", "-v", "x.cu"], check=False).stderr
+        said = process.run(["nvcc", "--dryrun", "-v", "x.cu"], check=False).stderr
     except ProcessError:
-        said = ""
+        return _NOWHERE
     found = re.search(r"^#\$ TOP=(.+)$", said, re.MULTILINE)
-    return Path(home or (Path(found[1]).resolve() if found else "/nowhere"))
+    return Path(found[1]).resolve() if found else _NOWHERE
 
 
 def cmake(folder: Path) -> Version | None:
