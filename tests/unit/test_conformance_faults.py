@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dspatch.conformance import causes, checks, faults, render, selftest, small
+from dspatch.conformance import causes, checks, faults, quantised, render, selftest, small
 from dspatch.conformance.checks.seen import PROBES
 from dspatch.conformance.diagnosis import Diagnosis
 from dspatch.conformance.report import CheckResult, Report, Status
@@ -47,6 +47,15 @@ def test_faults_fit_the_models_that_have_the_feature(name: str) -> None:
     assert ("group-limit-ignored" in fitting) == (name != "deepseek-v2-lite")
     assert ("q_a-kv_a-swapped" in fitting) == (name != "deepseek-v2-lite")
     assert "wrong-softmax-scale" in fitting
+
+
+@pytest.mark.parametrize("form", ["", "/passkey", *(f"/{form}" for form in quantised.FORMS)])
+def test_no_fault_is_planted_for_a_check_that_the_model_is_not_held_to(form: str) -> None:
+    config = small.case(f"deepseek-v3{form}").features
+    planted = [fault for kind in ("hook", "load") for fault in faults.fitting(kind, config)]
+    assert planted
+    for fault in planted:
+        assert checks.fitting(config, [fault.caught_by]) == [fault.caught_by], fault.name
 
 
 def test_a_model_without_yarn_cannot_lose_its_scale() -> None:
