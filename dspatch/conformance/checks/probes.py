@@ -138,5 +138,5 @@ def _of(seen: Seen, probe: str) -> tuple[Any, str]:
 
 
 def _why(seen: Seen, probe: str) -> str:
-    told = seen.facts.get("unprobed", {}).get(probe)
+    told = seen.unprobed(probe)
     return f"the engine cannot be asked: {told}" if told else "no such run was made"

@@ -70,6 +70,10 @@ class Seen:
         """The numbers of a probe, as the oracle's worker documents them; `None` where it was not made."""
         return self.measures.get("probes", {}).get(self.runs[name], {}).get(name)
 
+    def unprobed(self, name: str) -> str:
+        """Why the engine could not be asked for a probe; empty where it says nothing of that."""
+        return str(self.facts.get("unprobed", {}).get(name, ""))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
