@@ -111,6 +111,11 @@ def _normed(value: Array) -> Array:
     return scaled
 
 
+def _mean(values: Array) -> float:
+    """The size of a part of the stream in the tokens that have it."""
+    return float(np.abs(values[values != 0]).mean())
+
+
 class _Layer:
     """One layer's attention, whose streams are these: what each token has when it comes in."""
 
@@ -125,7 +130,7 @@ class _Layer:
         keys[: 2 * CODE, : 2 * CODE] = np.eye(2 * CODE)
         keys[2 * CODE, REST] = keys[2 * CODE + 1, ALWAYS] = 1.0
         # The rotary part of every key is the same: pairs that point along the first axis.
-        keys[self.latent :: 2, ALWAYS] = 1.0 / self._mean(self.stream[:, ALWAYS])
+        keys[self.latent :: 2, ALWAYS] = 1.0 / _mean(self.stream[:, ALWAYS])
         self.compressed = _normed(self.stream @ keys[: self.latent].T)
         if config["q_lora_rank"] is None:
             self.query, self.heads = self.stream, self._of("q_proj")
@@ -141,10 +146,6 @@ class _Layer:
         self.out[key] = np.zeros(self.out[key].shape)
         return self.out[key]
 
-    def _mean(self, values: Array) -> float:
-        """The size of a part of the stream in the tokens that have it."""
-        return float(np.abs(values[values != 0]).mean())
-
     def _place(self, place: int) -> int:
         return self.places[place] if self.config["q_lora_rank"] is not None else place
 
@@ -158,18 +159,18 @@ class _Layer:
             keys = self.out[f"{self.prefix}.kv_b_proj.weight"]
             per = self.nope + self.value
             keys[head * per + np.arange(CODE), CODE + np.arange(CODE)] = 1.0
-            own = self.query[:, [self._place(OWN + n) for n in range(CODE)]]
-            size = self._mean(own) * self._mean(self.compressed[:, CODE : 2 * CODE]) * CODE
             columns = [self._place(OWN + n) for n in range(CODE)]
+            own, behind = self.query[:, columns], self.compressed[:, CODE : 2 * CODE]
+            size = _mean(own) * _mean(behind) * CODE
             rows[np.arange(CODE), columns] = content / size / self.scale
         for place, pairs in (rotation or {}).items():
             column = self._place(place)
-            rows[self.nope :, column] = pairs / self._mean(self.query[:, column]) / self.scale
+            rows[self.nope :, column] = pairs / _mean(self.query[:, column]) / self.scale
 
     def say(self, head: int, where: int) -> None:
         """Write the code of what a head attends to into a part of the stream."""
         values, per = self.out[f"{self.prefix}.kv_b_proj.weight"], self.nope + self.value
-        size = self._mean(self.compressed[:, :CODE])
+        size = _mean(self.compressed[:, :CODE])
         values[head * per + self.nope + np.arange(CODE), np.arange(CODE)] = 1.0 / size
         out = self.out[f"{self.prefix}.o_proj.weight"]
         out[where + np.arange(CODE), head * self.value + np.arange(CODE)] = 1.0
