@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from dspatch.conformance import statistic
-from dspatch.conformance.checks import golden
+from dspatch.conformance.checks import golden, inside
 from dspatch.conformance.checks.seen import Seen
 from dspatch.conformance.report import Curves
 from dspatch.conformance.statistic import rank
@@ -28,7 +28,7 @@ def of(seen: Seen) -> Curves | None:
 
 
 def _depths(seen: Seen) -> Iterator[tuple[str, float]]:
-    places = [m["places"]["found"] for m in seen.alone.values() if m.get("places")]
+    places = [inside.places(measures)["found"] for measures in seen.alone.values()]
     if embedded := [found["embed"]["relative"] for found in places if "embed" in found]:
         yield "embed", _worst(embedded)
     if statistic.typical("golden.fp32", seen.dtype):

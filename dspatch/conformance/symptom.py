@@ -117,7 +117,7 @@ def _run(seen: Seen, run: str, band: float) -> Symptom | None:
         run=run,
         prompt=prompt,
         rows=_rows(entry, prompts[prompt]),
-        unobserved=tuple(_unobserved(_places(prompts[prompt]), name)),
+        unobserved=tuple(_unobserved(inside.places(prompts[prompt]), name)),
         **_values(entry),
     )
 
@@ -156,7 +156,7 @@ def _routers(seen: Seen, run: str) -> frozenset[str]:
     granted = limit.limit / total if limit and total else 0.0
     counts: dict[str, list[int]] = {}
     for measures in seen.prompts(run).values():
-        places = _places(measures)
+        places = inside.places(measures)
         for name, entry in places["found"].items():
             if name.endswith(inside.CHOICE):
                 off, of = counts.setdefault(name, [0, 0])
@@ -166,7 +166,7 @@ def _routers(seen: Seen, run: str) -> frozenset[str]:
 
 def _entries(measures: Mapping[str, Any], judge: _Judge) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """What is outside the band on one prompt: operations, an indexer's choices, layers, logits."""
-    found = _places(measures)["found"]
+    found = inside.places(measures)["found"]
     wrong = {name for name, entry in found.items() if judge.wrong(name, entry)}
     yield from ((name, entry) for name, entry in found.items() if name in wrong)
     for layer, worst, differing, rows in measures.get("choices", ()):
@@ -187,11 +187,6 @@ def _entries(measures: Mapping[str, Any], judge: _Judge) -> Iterator[tuple[str, 
         yield "head", {"relative": max(logits)}
 
 
-def _places(measures: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What was compared operation by operation; nothing, for measures that nobody compared so."""
-    return measures.get("places") or {"rows": [], "found": {}, "unobserved": []}
-
-
 def _values(entry: Mapping[str, Any]) -> dict[str, Any]:
     keys = ("relative", "manner", "factor", "position", "column")
     own = {key: entry[key] for key in keys if key in entry}
@@ -201,7 +196,7 @@ def _values(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rows(entry: Mapping[str, Any], measures: Mapping[str, Any]) -> str:
     """Which positions are wrong, as far as they were kept; empty where nobody counted."""
-    off, kept = entry.get("off", ()), _places(measures)["rows"]
+    off, kept = entry.get("off", ()), inside.places(measures)["rows"]
     if not off:
         return ""
     length, chunk = measures["tokens"], next(iter(measures["forwards"]), 0)

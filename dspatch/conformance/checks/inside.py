@@ -29,6 +29,11 @@ def operations(seen: Seen) -> Verdict:
     return Verdict(measured=worst, unit="relative difference", note=note)
 
 
+def places(measures: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was compared operation by operation on one prompt; nothing, for measures that nobody compared so."""
+    return measures.get("places") or {"rows": [], "found": {}, "unobserved": []}
+
+
 def value(entry: Mapping[str, Any], dtype: str) -> float:
     """How far off one operation is: over all positions, or at the median one."""
     return rank(entry["typical" if statistic.typical("layers.inside", dtype) else "relative"])
@@ -36,7 +41,7 @@ def value(entry: Mapping[str, Any], dtype: str) -> float:
 
 def _values(seen: Seen) -> Iterator[tuple[float, str, str]]:
     for prompt, measures in seen.alone.items():
-        for place, entry in (measures.get("places") or {"found": {}})["found"].items():
+        for place, entry in places(measures)["found"].items():
             if not place.endswith(CHOICE):
                 yield value(entry, seen.dtype), place, prompt
 
@@ -48,7 +53,7 @@ def at(seen: Seen, fault: Fault) -> float | None:
     """
     if fault.caught_by not in OF_ALL_TOKENS:
         return None
-    found = [measures["places"]["found"] for measures in seen.prompts(fault.run).values()]
+    found = [places(measures)["found"] for measures in seen.prompts(fault.run).values()]
     for place in (place for place in fault.at if not place.endswith(CHOICE)):
         if known := [value(one[place], seen.dtype) for one in found if place in one]:
             return max(known)
