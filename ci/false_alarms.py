@@ -25,6 +25,7 @@ from dspatch.audit.environment import interpreter
 from dspatch.conformance import small, suite
 from dspatch.conformance.report import CheckResult
 from dspatch.conformance.small import Case
+from dspatch.conformance.statistic import rank
 from dspatch.engines import Options
 
 FIRST = 100  # seeds that nothing else uses
@@ -100,7 +101,7 @@ def _largest(results: Sequence[CheckResult]) -> dict[str, list[float]]:
     for one in results:
         if one.measured is not None and one.tolerance is not None:
             before = found.get(one.check, [0.0])[0]
-            found[one.check] = [max(before, one.measured), one.tolerance]
+            found[one.check] = [max(before, rank(one.measured)), one.tolerance]
     return found
 
 

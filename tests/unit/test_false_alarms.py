@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import math
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -45,3 +47,17 @@ def test_none_of_many_bounds_the_rate_and_one_of_them_does_not(alarms: ModuleTyp
     spoiled = [*clean[:-1], result("deepseek-v3#19.0", "fail")]
     found = alarms.told(spoiled, 20)
     assert (found["failed"], found["rate-below-at-95-percent"]) == (1, None)
+
+
+def test_the_largest_number_of_each_check_is_told_and_none_is_larger_than_any(
+    alarms: ModuleType,
+) -> None:
+    def measured(*numbers: float) -> object:
+        rows = [
+            replace(result(f"deepseek-v3#{n}.0", "fail"), measured=number, tolerance=1e-8)
+            for n, number in enumerate(numbers)
+        ]
+        return alarms.told(rows, len(rows))["largest"]
+
+    assert measured(2e-8, 3e-8, 1e-9) == {"golden.fp32": [3e-8, 1e-8]}
+    assert measured(2e-8, math.nan, 1e-9) == {"golden.fp32": [math.inf, 1e-8]}
