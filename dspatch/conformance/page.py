@@ -130,9 +130,12 @@ def _drawn(report: Report, variant: str) -> Drawn | None:
 def _tolerances(report: Report, checks: Iterable[str]) -> list[dict[str, Any]]:
     dtypes = {result.dtype for result in report.results}
     device = report.facts.get("device", "cpu")
-    rows = tolerance.table()
-    keys = [(check, dtype, device) for check in checks for dtype in sorted(dtypes)]
-    return [{"check": key[0], "dtype": key[1], "of": rows[key]} for key in keys if key in rows]
+    return [
+        {"check": check, "dtype": dtype, "of": row}
+        for check in checks
+        for dtype in sorted(dtypes)
+        if (row := tolerance.row(check, dtype, device)) is not None
+    ]
 
 
 def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -58,25 +58,22 @@ def table() -> Mapping[Key, Tolerance]:
 
 def find(check: str, dtype: str, device: str = "cpu") -> Tolerance | None:
     """The tolerance of a check in a dtype on a device; `None` where none decides."""
-    row = _fitting(check, dtype, device)
-    return row if row is not None and row.value is not None else None
+    found = row(check, dtype, device)
+    return found if found is not None and found.value is not None else None
 
 
-def undecided(check: str, dtype: str, device: str = "cpu") -> Tolerance | None:
-    """What was measured where no tolerance can tell noise from fault; `None` elsewhere."""
-    row = _fitting(check, dtype, device)
-    return row if row is not None and row.value is None else None
+def row(check: str, dtype: str, device: str = "cpu") -> Tolerance | None:
+    """The same, or what was measured where noise cannot be told from fault; `None` where nobody measured.
 
-
-def _fitting(check: str, dtype: str, device: str) -> Tolerance | None:
-    """The row, where it is of what the check measures: one of the worst token says nothing of a typical one."""
-    row = table().get((check, dtype, device))
-    return row if row is not None and statistic.of(check, dtype, row.unit) else None
+    A row of the worst token says nothing of a typical one, which the check may measure in this dtype.
+    """
+    found = table().get((check, dtype, device))
+    return found if found is not None and statistic.of(check, dtype, found.unit) else None
 
 
 def why_none(check: str, dtype: str, device: str = "cpu") -> str:
     """Why no tolerance of a check decides: nobody measured one, or noise hides the weakest fault."""
-    known = undecided(check, dtype, device)
+    known = row(check, dtype, device)
     if known is None:
         stale = " that is of what it measures" if (check, dtype, device) in table() else ""
         return f"tolerance.toml has no tolerance for {check} in {dtype} on {device}{stale}"

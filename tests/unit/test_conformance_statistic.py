@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from dspatch.bench import limits
 from dspatch.bench.noise import Band
-from dspatch.conformance import checks, diagnosis, selftest, statistic, tolerance
+from dspatch.conformance import checks, diagnosis, page, selftest, statistic, tolerance
 from dspatch.conformance.causes import unasked
 from dspatch.conformance.checks.seen import Seen
 from dspatch.conformance.diagnosis import Diagnosis
 from dspatch.conformance.faults import FAULTS
+from dspatch.conformance.report import Report
 from dspatch.conformance.selftest import Planted
 from tests.unit.test_conformance_checks import each, judged, place, prompt, seen
 from tests.unit.test_conformance_faults import at
@@ -63,10 +64,15 @@ def test_a_check_without_a_row_gets_its_first_one_from_what_it_measured() -> Non
 
 def test_an_old_row_of_ones_own_is_told_of_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     key = ("golden.fp32", "bfloat16", "cpu")
-    stale = replace(tolerance.table()[key], unit="relative difference")
+    old = tolerance.table()[key]
+    stale = replace(old, unit="relative difference", reason="of the worst token")
     monkeypatch.setattr(tolerance, "table", lambda: {key: stale})
     found = judged("golden.fp32", seen(dtype="bfloat16"))
     assert found.status == "fail"
+    without = page.as_html(Report(results=(found,), facts={}), "an engine")
+    assert stale.reason not in without
+    monkeypatch.setattr(tolerance, "table", lambda: {key: replace(stale, unit=old.unit)})
+    assert stale.reason in page.as_html(Report(results=(found,), facts={}), "an engine")
     assert "no tolerance for golden.fp32 in bfloat16 on cpu that is of what" in found.note
 
 

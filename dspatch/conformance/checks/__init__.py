@@ -115,7 +115,7 @@ def _one(name: str, seen: Seen) -> CheckResult:
 def _unjudged(name: str, seen: Seen, verdict: Verdict) -> CheckResult:
     """A measure that nothing is held against: where nobody measured it fails, else it shows nothing."""
     usable = not (verdict.wrong or verdict.unseen)
-    known = tolerance.undecided(name, seen.dtype, seen.device)
+    known = tolerance.row(name, seen.dtype, seen.device)
     why = tolerance.why_none(name, seen.dtype, seen.device)
     return CheckResult(
         check=name,
