@@ -43,6 +43,11 @@ def pristine(request: Request, console: Console) -> tuple[Resolved, Checkout]:
     return resolved, found
 
 
+def series_of(request: Request) -> series.Series:
+    """The patches of a request's engine, with those among them that it asks for."""
+    return series.layered(request.engine).asking(request.output_format, request.extra)
+
+
 def compute(
     request: Request,
     console: Console,

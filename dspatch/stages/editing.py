@@ -51,8 +51,7 @@ def refresh(job: Job, console: Console, ask: Ask, *, into: str | None = None) ->
         layer.editing(request.engine) as draft,
         job.locked(),
     ):
-        series = series_module.layered(request.engine)
-        series = series.asking(request.output_format, request.extra)
+        series = apply_stage.series_of(request)
         patched = apply_stage.computed(series, resolved, found)
         tree = editedtree.read(job.tree, series, patched, revision_of(resolved, found))
         saved = editedtree.save(tree)

@@ -6,15 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dspatch import apply, onto, treefiles
-from dspatch import series as series_module
 from dspatch.carry.exchange import exportfolder, pullrequest
 from dspatch.checkout import Checkout, cache_of
 from dspatch.console import Console
-from dspatch.errors import EditError, PatchConflictError
+from dspatch.errors import EditError, OutputFormatError, PatchConflictError
 from dspatch.git import Change, NewCommit
 from dspatch.patchfile import Patch, holds
 from dspatch.series import Series
-from dspatch.stages.apply import pristine
+from dspatch.stages.apply import pristine, series_of
 from dspatch.stages.exchange import revision_of
 from dspatch.stages.request import Request, Resolved
 from dspatch.traits import Traits
@@ -35,10 +34,16 @@ class Offered:
 def offer(request: Request, name: str, folder: Path, console: Console) -> Offered:
     """Write one patch as a pull request: its diff on pristine upstream, its test, its numbers.
 
-    Raises `PatchConflictError` when upstream does not need the patch, or cannot have it alone.
+    Raises `PatchConflictError` when upstream does not need the patch, or cannot have it alone, and
+    `OutputFormatError` for one that is made of an output format when none is given.
     """
-    series = series_module.layered(request.engine)
+    series = series_of(request)
     patch = series.patch(name)
+    if patch.option == "output-format" and series.format is None:
+        raise OutputFormatError(
+            f"{name} is made of an output format, and none is given.",
+            next="name the file that describes it: --output-format FILE",
+        )
     resolved, found = pristine(replace(request, target=patch.targets[0]), console)
     changes = _changes(series, patch, resolved, found)
     made_on = f"{found.engine} {revision_of(resolved, found)}"

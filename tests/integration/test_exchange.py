@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,11 @@ verb = "insert-after"
 find = 'name = "cpu"'
 text = '''title = "größer"'''
 """
+
+FORMATTED = 'option = "output-format"\n' + SECOND.replace(
+    '"größer"', '"${ format.name }"\nfirst = 1\nsecond = 2\nthird = 3'
+)
+ACME = '[chat.completion]\nadd = { vendor = "acme" }\n'
 
 
 def git(place: Path, *words: str) -> str:
@@ -358,3 +364,30 @@ def test_a_read_only_folder_is_told(two: Bench) -> None:
     target = two.root / "locked"
     target.mkdir(mode=0o555)
     two.run("patch", "export", *WHERE, "-o", str(target / "x"), code=1)
+
+
+def test_a_pull_request_of_what_is_made_of_an_output_format_is_made_with_one(bench: Bench) -> None:
+    bench.write_series({"cpu-mla": PATCH, "formatted": FORMATTED})
+    (bench.root / "acme.toml").write_text(ACME)
+    words = ("patch", "export", "formatted", "--upstream", *WHERE, "-o", "offered")
+    message = bench.run(*words, code=errors.OutputFormatError.exit_code)
+    assert "--output-format FILE" in message
+    assert not (bench.root / "offered").exists()
+    bench.run(*words, "--output-format", "acme.toml")
+    changes = b"".join(files(bench.root / "offered").values())
+    assert b'+    title = "acme"\n' in changes
+
+
+def test_an_edit_in_the_tree_of_a_job_with_an_output_format_is_taken_back(bench: Bench) -> None:
+    bench.write_series({"cpu-mla": PATCH, "formatted": FORMATTED})
+    (bench.root / "acme.toml").write_text(ACME)
+    bench.run(*APPLY, "--output-format", "acme.toml")
+    (tree,) = (bench.root / "work/jobs").glob("*/tree")
+    file = tree / "vllm/platform.py"
+    file.write_text(file.read_text().replace("third = 3", "third = 4"))
+    (done,) = bench.json("patch", "refresh", "formatted")["patches"]
+    assert (done["name"], done["form"]) == ("formatted", None)
+    toml = tomllib.loads((bench.root / "data/patches/vllm/formatted/patch.toml").read_text())
+    assert toml["edit"][0]["text"] == (
+        'title = "${ format.name }"\nfirst = 1\nsecond = 2\nthird = 4'
+    )
