@@ -20,8 +20,9 @@ DTYPE = "bfloat16"
 
 
 def models(variants: Iterable[str], form: str) -> list[str]:
-    """The small models of these variants in one quantised form; each shape of model once."""
-    return [f"{name}/{form}" for name in small.standing_for(variants) if "/" not in name]
+    """The small models of these variants in one quantised form, whatever form is named; each shape once."""
+    plain = small.standing_for(name.partition("/")[0] for name in variants)
+    return [f"{name}/{form}" for name in plain if "/" not in name]
 
 
 def stored(names: Iterable[str]) -> dict[str, str]:

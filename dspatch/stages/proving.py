@@ -138,11 +138,7 @@ def models_to_convert(wanted: Wanted, variants: Sequence[str]) -> list[str]:
     """The models whose conversion is proven, as `models_of`."""
     from dspatch.conformance import small
 
-    if wanted.checkpoints and not wanted.models:
-        return []
-    if wanted.adversarial:
-        return small.adversarial(wanted.models or ADVERSARIAL)
-    return small.converted(wanted.models or variants)
+    return _models(wanted, variants, small.converted)
 
 
 def environment(engine: str, wheel: Path, step: Callable[[str], None]) -> Path:
@@ -220,17 +216,21 @@ def models_for(variants: Sequence[str]) -> list[str]:
 
 def models_of(wanted: Wanted, variants: Sequence[str]) -> list[str]:
     """The models that were named, those of the variants where none were; none beside checkpoints."""
+    return _models(wanted, variants, models_for)
+
+
+def _models(
+    wanted: Wanted, variants: Sequence[str], usual: Callable[[Sequence[str]], list[str]]
+) -> list[str]:
+    from dspatch.conformance import quantised, small
+
     if wanted.checkpoints and not wanted.models:
         return []
     if wanted.quantised:
-        from dspatch.conformance import quantised
-
         return quantised.models(wanted.models or variants, wanted.quantised)
     if wanted.adversarial:
-        from dspatch.conformance import small
-
         return small.adversarial(wanted.models or ADVERSARIAL)
-    return models_for(wanted.models or variants)
+    return usual(wanted.models or variants)
 
 
 def need_machine(engine: str, target: str, without: NoGpuError) -> None:

@@ -14,6 +14,7 @@ from dspatch.conformance.causes import Standing
 from dspatch.conformance.checks.seen import Seen
 from dspatch.engines.workers.vllm_worker import weights
 from dspatch.errors import NoToleranceError, UncomputableError
+from dspatch.stages import proving
 
 MODEL = small.case("deepseek-v3/fp8")
 FULL = {"avx512_bf16", "amx_tile"}
@@ -94,8 +95,14 @@ def test_a_fault_of_place_is_looked_for_only_where_numbers_have_a_band() -> None
 
 def test_each_shape_of_model_is_tried_once_in_a_form() -> None:
     assert quantised.models(["deepseek-v3", "deepseek-r1"], "awq") == ["deepseek-v3/awq"]
+    assert quantised.models(["deepseek-v3/saved"], "fp8") == ["deepseek-v3/fp8"]
     assert small.case("deepseek-v3/awq").config["q_lora_rank"] == 256
     assert small.case("deepseek-v2-lite/awq").config["q_lora_rank"] is None
+
+
+@pytest.mark.parametrize("choose", [proving.models_of, proving.models_to_convert])
+def test_a_form_that_was_asked_for_is_all_that_is_proven(choose: Any) -> None:
+    assert choose(proving.Wanted(quantised="fp8"), ["deepseek-v3"]) == ["deepseek-v3/fp8"]
 
 
 def test_without_a_word_quantised_models_run_in_what_their_kernels_compute_in() -> None:
