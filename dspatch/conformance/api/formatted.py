@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from dspatch.outputformat import CHUNK, OutputFormat, Rules
+
+# The objects that requests of each name are answered with, in one piece.
+KINDS = {"chat": "chat.completion", "completion": "text_completion"}
 
 # What a check cannot do without; a format that drops it leaves the check blind.
 _NEEDS = {
@@ -22,14 +24,6 @@ _NEEDS = {
         for name in ("reasoning", "reasoning_content")
     ),
 }
-
-
-@dataclass(kw_only=True)
-class Held:
-    """What was seen of a format's rules: faults, and the fields made by rules that did show."""
-
-    faults: list[str] = field(default_factory=list)
-    seen: set[str] = field(default_factory=set)
 
 
 def rules_of(format: OutputFormat, value: Mapping[str, Any], *, streamed: bool) -> Rules:
@@ -71,36 +65,37 @@ def places(value: Any, path: str) -> Iterator[tuple[dict[str, Any], str]]:
             yield value, first
 
 
-def fields(value: Mapping[str, Any], rules: Rules, held: Held) -> None:
-    """Hold the fields of an object, as it was sent, against the rules."""
-    made = {rules.placed(path, rules.rename.get(path)) for path in rules.rename}
+def fields(value: Mapping[str, Any], rules: Rules, seen: set[str]) -> Iterator[str]:
+    """What is wrong with the fields of an object, as it was sent; adds those that rules made to `seen`."""
+    made = {rules.placed(path, name) for path, name in rules.rename.items()}
     made |= {rules.placed(path) for path in (*rules.copy, *rules.add)}
     for path in (*rules.drop, *rules.rename):
         if rules.placed(path) not in made and _there(value, rules.placed(path)):
-            held.faults.append(f"`{path}` is there under its old name" if path in rules.rename
-                               else f"`{path}` is there")  # fmt: skip
+            yield f"`{path}` is there" + (" under its old name" if path in rules.rename else "")
     for path, name in rules.rename.items():
         if _there(value, rules.placed(path, name)):
-            held.seen.add(path)
+            seen.add(path)
     for path, constant in rules.add.items():
         for parent, name in places(value, rules.placed(path)):
-            held.seen.add(path)
+            seen.add(path)
             if name not in parent or parent[name] != constant:
-                held.faults.append(f"`{path}` is {parent.get(name)!r}, not {constant!r}")
+                yield f"`{path}` is {parent.get(name)!r}, not {constant!r}"
     for path, origin in rules.copy.items():
-        _copied(value, rules, path, origin, held)
+        yield from _copied(value, rules, path, origin, seen)
 
 
 def _there(value: Any, path: str) -> bool:
     return any(name in parent for parent, name in places(value, path))
 
 
-def _copied(value: Mapping[str, Any], rules: Rules, path: str, origin: str, held: Held) -> None:
+def _copied(
+    value: Mapping[str, Any], rules: Rules, path: str, origin: str, seen: set[str]
+) -> Iterator[str]:
     source = rules.renamed(origin)
     for target, expected in _pairs(value, rules.placed(path).split("."), source.split(".")):
-        held.seen |= {path} if target else set()
+        seen |= {path} if target else set()
         if source and target != expected:
-            held.faults.append(f"`{path}` is {_told(target)}, and `{origin}` is {_told(expected)}")
+            yield f"`{path}` is {_told(target)}, and `{origin}` is {_told(expected)}"
 
 
 def _pairs(

@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dspatch.conformance.api import formatted
 from dspatch.conformance.api.checks.answers import asked
 from dspatch.conformance.api.checks.parsed import TOOLS, WEATHER
-from dspatch.conformance.api.formatted import Held
+from dspatch.conformance.api.formatted import KINDS
 from dspatch.conformance.api.server import THINKING, RefusedError, Server
 from dspatch.conformance.api.verdict import Looked, Verdict
-from dspatch.outputformat import CHUNK, OutputFormat
+from dspatch.outputformat import CHUNK, OutputFormat, Rules
 
-KINDS = {"chat": "chat.completion", "completion": "text_completion"}
+SHOWN = 9  # faults of one answer
 
 
 def whole(server: Server) -> Verdict:
     """Answers in one piece have the fields that the output format says."""
-    looked, held = Looked(what="answers in the format"), Held()
-    for name, body in _bodies(server, ""):
-        objects, faults = server.received(body)
-        _fields(server, objects, held, streamed=False)
-        looked.at("; ".join([*faults, *held.faults][:3]), name)
-        held.faults.clear()
-    return looked.verdict(_unseen(server, held, ""))
+    return _held(server, Looked(what="answers in the format"), streamed=False)
 
 
 def streamed(server: Server) -> Verdict:
     """Chunks have the fields, and streams the shape, that the output format says."""
-    looked, held = Looked(what="streams in the format"), Held()
-    for name, body in _bodies(server, CHUNK):
-        objects, faults = server.received({**body, "stream": True})
-        _fields(server, objects, held, streamed=True)
-        rules = formatted.rules_of(_format(server), objects[0] if objects else {}, streamed=True)
-        found = [*faults, *formatted.shape(objects, rules), *held.faults]
-        looked.at("; ".join(dict.fromkeys(found[:9])), name)
-        held.faults.clear()
-    return looked.verdict(_unseen(server, held, CHUNK))
+    return _held(server, Looked(what="streams in the format"), streamed=True)
+
+
+def _held(server: Server, looked: Looked, *, streamed: bool) -> Verdict:
+    suffix = CHUNK if streamed else ""
+    seen: set[str] = set()
+    for name, body in _bodies(server, suffix):
+        objects, faults = server.received({**body, "stream": True} if streamed else body)
+        rules = [formatted.rules_of(_format(server), one, streamed=streamed) for one in objects]
+        found = [*faults]
+        if streamed:
+            found += formatted.shape(objects, rules[0] if rules else Rules())
+        for pair in zip(objects, rules, strict=True):
+            found += formatted.fields(*pair, seen)
+        looked.at("; ".join([*dict.fromkeys(found)][:SHOWN]), name)
+    return looked.verdict(_unseen(server, seen, suffix))
 
 
 def _bodies(server: Server, suffix: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -70,17 +71,9 @@ def _format(server: Server) -> OutputFormat:
     return server.format
 
 
-def _fields(
-    server: Server, objects: Sequence[Mapping[str, Any]], held: Held, *, streamed: bool
-) -> None:
-    for value in objects:
-        rules = formatted.rules_of(_format(server), value, streamed=streamed)
-        formatted.fields(value, rules, held)
-
-
-def _unseen(server: Server, held: Held, suffix: str) -> str:
+def _unseen(server: Server, seen: set[str], suffix: str) -> str:
     """The fields that rules make and no answer had: nothing was shown of them."""
     rules = [_format(server).rules(kind + suffix) for kind in KINDS.values()]
     made = {path for one in rules for path in (*one.rename, *one.copy, *one.add)}
-    unseen = sorted(made - held.seen)
+    unseen = sorted(made - seen)
     return f"in no answer, so not shown: {', '.join(unseen)}" if unseen else ""

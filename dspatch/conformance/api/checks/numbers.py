@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dspatch.conformance.api.checks.answers import asked
+from dspatch.conformance.api.formatted import KINDS
 from dspatch.conformance.api.said import Choice, Said, Token
 from dspatch.conformance.api.server import THINKING, Server, with_logprobs
 from dspatch.conformance.api.verdict import Looked, Verdict
+from dspatch.outputformat import CHUNK, Rules
 
 PARTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 SUM_SLACK = 1e-3  # a sum of float32 exponentials of rounded logarithms
@@ -69,8 +71,8 @@ def usage_streamed(server: Server) -> Verdict:
 
 
 def _unasked(server: Server, name: str, said: Said) -> str:
-    kind = "chat.completion.chunk" if name == "chat" else "text_completion.chunk"
-    promised = server.format is not None and bool(server.format.rules(kind).usage)
+    rules = server.format.rules(KINDS[name] + CHUNK) if server.format else Rules()
+    promised = bool(rules.usage)
     if promised == bool(said.usage):
         return ""
     return "usage comes although nobody asked" if said.usage else "no usage comes"
