@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from pprint import pformat
 from typing import Any
@@ -77,6 +77,12 @@ class Rules:
         outer, dot, last = path.rpartition(".")
         return f"{self.renamed(outer)}{dot}{name or last}"
 
+    def made(self) -> list[tuple[str, str]]:
+        """The paths of the fields that rules make, as the format has them, and each one's rule."""
+        renamed = [(self.placed(path, name), "rename") for path, name in self.rename.items()]
+        others = [(path, key) for key in ("copy", "add") for path in getattr(self, key)]
+        return [*renamed, *((self.placed(path), key) for path, key in others)]
+
 
 @dataclass(frozen=True, kw_only=True)
 class OutputFormat:
@@ -121,19 +127,18 @@ def given(content: Mapping[str, Any] | None) -> OutputFormat | None:
     """A format as receipts keep it."""
     if content is None:
         return None
-    objects = {kind: Rules(**rules) for kind, rules in content["objects"].items()}
-    objects = {kind: replace(rules, drop=tuple(rules.drop)) for kind, rules in objects.items()}
+    objects = {
+        kind: Rules(**{**rules, "drop": tuple(rules["drop"])})
+        for kind, rules in content["objects"].items()
+    }
     return OutputFormat(name=content["name"], objects=objects)
 
 
 def _plain(rules: Rules) -> dict[str, Any]:
     """The rules that say something."""
-    found = {name: getattr(rules, name) for name in Rules.__dataclass_fields__}
-    found["drop"] = list(found["drop"])
-    plain = {name: value for name, value in found.items() if value not in ([], {}, "")}
-    if plain.pop("empty_choices"):
-        return plain
-    return {**plain, "empty_choices": False}
+    nothing = asdict(Rules())
+    found = {name: value for name, value in asdict(rules).items() if value != nothing[name]}
+    return {**found, **({"drop": list(rules.drop)} if rules.drop else {})}
 
 
 def _tables(source: tomlfile.TomlFile) -> list[tuple[str, dict[str, Any]]]:
@@ -236,10 +241,8 @@ def _check_places(source: tomlfile.TomlFile, kind: str, rules: Rules) -> None:
             raise source.fail(f"`{path}` is dropped, and made", key="drop", within=kind)
     for path, origin in rules.copy.items():
         _check_lists(source, kind, path, origin)
-    made = [(rules.renamed(path), "rename") for path in rules.rename]
-    made += [(rules.placed(path), key) for key in ("copy", "add") for path in getattr(rules, key)]
     seen: dict[str, str] = {}
-    for path, key in made:
+    for path, key in rules.made():
         if path in KEPT[kind]:
             raise source.fail(
                 f"`{path}` is needed by every client, so nothing else takes its name",

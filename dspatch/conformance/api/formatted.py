@@ -67,8 +67,7 @@ def places(value: Any, path: str) -> Iterator[tuple[dict[str, Any], str]]:
 
 def fields(value: Mapping[str, Any], rules: Rules, seen: set[str]) -> Iterator[str]:
     """What is wrong with the fields of an object, as it was sent; adds those that rules made to `seen`."""
-    made = {rules.placed(path, name) for path, name in rules.rename.items()}
-    made |= {rules.placed(path) for path in (*rules.copy, *rules.add)}
+    made = {place for place, _ in rules.made()}
     for path in (*rules.drop, *rules.rename):
         if rules.placed(path) not in made and _there(value, rules.placed(path)):
             yield f"`{path}` is there" + (" under its old name" if path in rules.rename else "")
