@@ -77,6 +77,19 @@ def test_the_driver_is_linked_by_a_stub_of_its_functions(
     assert "libcuda.so.1" in said
 
 
+def test_a_toolkit_as_its_installer_lays_it_out_is_only_read(
+    home: Path, site: Path, tmp_path: Path
+) -> None:
+    (home / "lib").rename(home / "lib64")
+    written(home / "lib64/stubs/libnvidia-ml.so")
+    before = sorted(home.rglob("*"))
+    place = toolkit.joined(home, site, tmp_path / "whole")
+    assert (place / "lib/libcudart.so").resolve() == home / "lib64/libcudart.so"
+    assert (place / "lib64/stubs/libnvidia-ml.so").is_file()
+    assert ctypes.CDLL(str(place / "lib/stubs/libcuda.so")).cuInit
+    assert sorted(home.rglob("*")) == before
+
+
 def test_a_driver_library_of_the_toolkit_is_taken(home: Path, site: Path, tmp_path: Path) -> None:
     written(home / "lib/stubs/libcuda.so", "its own")
     place = toolkit.joined(home, site, tmp_path / "whole")
@@ -88,6 +101,20 @@ def test_links_follow_a_toolkit_that_moved(home: Path, site: Path, tmp_path: Pat
     moved = home.rename(tmp_path / "elsewhere")
     place = toolkit.joined(moved, site, tmp_path / "whole")
     assert (place / "bin/nvcc").resolve() == moved / "bin/nvcc"
+
+
+def test_what_went_and_what_came_is_seen_the_next_time(
+    home: Path, site: Path, tmp_path: Path
+) -> None:
+    place = toolkit.joined(home, site, tmp_path / "whole")
+    before = (place / "lib/stubs/libcuda.so").stat().st_mtime_ns
+    (site / "nvidia/curand/include/curand.h").unlink()
+    toolkit.joined(home, site, tmp_path / "whole")
+    assert not (place / "include/curand.h").is_symlink()
+    assert (place / "lib/stubs/libcuda.so").stat().st_mtime_ns == before
+    written(home / "lib/stubs/libcuda.so", "its own")
+    toolkit.joined(home, site, tmp_path / "whole")
+    assert (place / "lib/stubs/libcuda.so").read_text() == "its own"
 
 
 def test_a_folder_that_is_no_toolkit_is_refused(site: Path, tmp_path: Path) -> None:

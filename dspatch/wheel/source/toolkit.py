@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from dspatch.wheel.source.recipe import Recipe
 from dspatch.wheel.source.toolchain import Toolchain
 
 # A toolkit's folders that tools look into; `lib64` is one of NVIDIA's names for `lib`.
-_FOLDERS = ("bin", "include", "lib", "nvvm")
+_FOLDERS = ("bin", "include", "lib", "lib/stubs", "nvvm")
 _STUB = "libcuda.so"
 _FUNCTION = re.compile(r"\bCUresult\s+(cu[A-Z]\w*)\s*\(")
 
@@ -34,6 +36,7 @@ def joined(home: Path, site: Path, place: Path) -> Path:
         raise MissingToolsError(
             f"{home} is no CUDA toolkit.", why="it has no include/cuda.h", next="set CUDA_HOME"
         )
+    shutil.rmtree(place, ignore_errors=True)
     for folder in _FOLDERS:
         _link(place / folder, _files(home, site, folder))
     _link(place, {"lib64": place / "lib"})
@@ -47,9 +50,17 @@ def _files(home: Path, site: Path, folder: str) -> Mapping[str, Path]:
     for package in sorted(site.glob(f"nvidia/*/{folder}")):
         for path in sorted(package.iterdir()):
             found |= dict.fromkeys(_names(path), path)
-    for path in sorted((home / folder).iterdir()):
-        found[path.name] = path
+    found |= {path.name: path for path in _own(home, folder)}
+    # It is a folder of its own: through a link, ours would be written into the toolkit.
+    found.pop("stubs", None)
     return found
+
+
+def _own(home: Path, folder: str) -> list[Path]:
+    """What a toolkit has in a folder; NVIDIA's installer makes no `lib` beside `lib64`."""
+    places = (home / folder.replace("lib", "lib64"), home / folder)
+    there = next((place for place in places if place.is_dir()), None)
+    return sorted(there.iterdir()) if there else []
 
 
 def _names(path: Path) -> Iterator[str]:
@@ -62,11 +73,7 @@ def _names(path: Path) -> Iterator[str]:
 def _link(folder: Path, wanted: Mapping[str, Path]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, path in wanted.items():
-        link, to = folder / name, path.absolute()
-        if link.is_symlink() and link.readlink() != to:
-            link.unlink()
-        if not link.is_symlink():
-            link.symlink_to(to)
+        (folder / name).symlink_to(path.absolute())
 
 
 def _drivers(place: Path) -> bool:
@@ -74,12 +81,15 @@ def _drivers(place: Path) -> bool:
 
 
 def _stub(place: Path) -> None:
+    source = place / "include" / "cuda.h"
     header = process.run(
         ["g++", "-E", f"-I{place / 'include'}", "-x", "c++", "-"], stdin="#include <cuda.h>\n"
     )
     names = sorted(set(_FUNCTION.findall(header.stdout)))
     text = "".join(f"void {name}(void) {{}}\n" for name in names)
-    stubs = place / "lib" / "stubs"
-    stubs.mkdir(exist_ok=True)
+    stub = place / "lib" / "stubs" / _STUB
     command = ["gcc", "-shared", "-fPIC", "-w", "-Wl,-soname,libcuda.so.1", "-x", "c", "-"]
-    process.run([*command, "-o", str(stubs / _STUB)], stdin=text)
+    process.run([*command, "-o", str(stub)], stdin=text)
+    # As old as what it is made of: a build that goes on links nothing anew for it.
+    made = source.stat().st_mtime_ns
+    os.utime(stub, ns=(made, made))
