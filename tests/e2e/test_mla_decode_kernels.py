@@ -191,7 +191,6 @@ def test_planted_fault_of_the_kernel_for_64_rows_is_caught(fault: str, tmp_path:
         run("turns.py", tmp_path, check)
 
 
-@cache
 def compiled(folder: Path) -> list[dict[str, Any]]:
     """Every kernel of the published models, compiled for every card."""
     rendered.write(folder / "mla_decode")

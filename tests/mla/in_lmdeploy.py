@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -27,6 +27,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
 
+from benchmarks.alone import stand_in
 from tests.mla import cases
 from tests.mla.cases import LATENT, SCALE, WIDE
 
@@ -49,9 +50,7 @@ MLA = {
 def engine(tree: str) -> None:
     """Let LMDeploy's modules be imported from a tree."""
     for name in BARE:
-        package = ModuleType(name)
-        package.__path__ = [f"{tree}/{name.replace('.', '/')}"]
-        sys.modules[name] = package
+        stand_in(name, __path__=[f"{tree}/{name.replace('.', '/')}"])
     from lmdeploy.pytorch.kernels.cuda import mla_decode
 
     mla_decode.Card.of = classmethod(lambda cls, device: cls(**cases.CARD))
