@@ -193,14 +193,19 @@ def _chosen(
             patch=patch, status="conflict", why=str(error.what), error=error,
             textual=textual, semantic=semantic, before=files,
         )  # fmt: skip
+    only_here = _only_here(patch, new, was)
+    # An edit that only the new revision has is no difference: no text of the old one could have it.
+    shared = semantic
+    if only_here and semantic.outcome is not None:
+        shared = _semantic(_as_it_was(patch, was), files, new.place)
     return Carried(
         patch=patch,
         status="upstream" if outcome.how == "upstream" else "applies",
         why=outcome.note,
         textual=textual,
         semantic=semantic,
-        difference=_difference(patch, textual, semantic, files, new, was),
-        only_here=_only_here(patch, new, was),
+        difference=_difference(textual, shared if shared.outcome else semantic, files),
+        only_here=only_here,
         outcome=outcome,
         record=applied.outcome is None,
         before=files,
@@ -229,19 +234,10 @@ def _as_it_was(patch: Patch, was: Traits) -> Patch:
     )
 
 
-def _difference(
-    patch: Patch, textual: Tried, semantic: Tried, files: Files, new: Side, was: Traits
-) -> str:
-    """What the edits give beside the merged text, file by file.
-
-    An edit that only the new revision has is no difference: no text of the old one could have it.
-    """
+def _difference(textual: Tried, semantic: Tried, files: Files) -> str:
+    """What the edits give beside the merged text, file by file."""
     if textual.outcome is None or semantic.outcome is None:
         return ""
-    if _only_here(patch, new, was):
-        shared = _semantic(_as_it_was(patch, was), files, new.place)
-        semantic = shared if shared.outcome is not None else semantic
-    assert semantic.outcome is not None
     text, edited = (
         files.with_changes(way.outcome.changes) for way in (textual, semantic) if way.outcome
     )
