@@ -68,9 +68,10 @@ def on_release(
     families = [variant.families for variant in variants]
     steps: dict[str, Step] = {}
     for patch in series.patches:
-        if not series.planned(patch, facts, target, families).applies:
+        planned = series.planned(patch, facts, target, families)
+        if not planned.applies:
             continue
-        (result,) = batch.changes_of([patch], files, place)
+        (result,) = batch.changes_of([planned.patch], files, place)
         if result.outcome is not None:
             after = files.with_changes(result.outcome.changes)
             steps[patch.name] = Step(paths=tuple(result.outcome.changes), before=files, after=after)
