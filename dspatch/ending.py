@@ -21,20 +21,19 @@ _told: list[int] = []
 def ended_with_us() -> Iterator[None]:
     """Inside the block, SIGTERM and SIGHUP end all that `process.run` started, then this process as an exit does.
 
-    As after an interrupt, what is half done is cleared away. A signal that is ignored stays so.
+    As after an interrupt, what is half done is cleared away. A signal that is ignored, or handled already, stays so.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in ENDING}
-    for number, handler in before.items():
-        if handler is signal.SIG_DFL:
-            signal.signal(number, _end)
+    ours = [number for number in ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, _end)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
@@ -63,7 +62,8 @@ def _end(number: int, frame: object) -> None:
         return
     for each in ENDING:
         # A closed terminal says it twice, and what is half done is still to be cleared away.
-        signal.signal(each, lambda *_: None)
+        if signal.getsignal(each) is _end:
+            signal.signal(each, lambda *_: None)
     _told.clear()
     for pid in tuple(_running):
         kill_group(pid)

@@ -103,10 +103,21 @@ def test_of_signals_that_came_together_nothing_is_left_for_the_next_process() ->
     assert process.run(["true"]).returncode == 0
 
 
-def test_a_signal_that_is_ignored_stays_so() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+@pytest.mark.parametrize("own", [signal.SIG_IGN, lambda *_: None])
+def test_a_signal_that_is_ignored_or_handled_stays_so(own: Any) -> None:
+    before = signal.signal(signal.SIGHUP, own)
     try:
-        with ending.ended_with_us():
-            sent(signal.SIGHUP)
+        with pytest.raises(SystemExit), ending.ended_with_us():
+            sent_both()
+        assert signal.getsignal(signal.SIGHUP) is own
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def sent_both() -> None:
+    sent(signal.SIGHUP)
+    handled = signal.getsignal(signal.SIGHUP)
+    try:
+        sent(signal.SIGTERM)
+    finally:
+        assert signal.getsignal(signal.SIGHUP) is handled
