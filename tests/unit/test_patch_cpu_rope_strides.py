@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from dspatch.render import Context, render_file
+from tests.unit.templatekit import rendered
 
 torch = pytest.importorskip("torch", reason="the operator runs on PyTorch, which the engine brings")
 
-TEMPLATES = Path(__file__).parents[2] / "templates" / "vllm"
 TOKENS, HEADS, MAX_POSITION = 11, 5, 64
 Tensor = Any
 Kernel = Callable[..., None]
@@ -60,7 +58,7 @@ def calls() -> list[int]:
 
 
 @pytest.fixture
-def rope(monkeypatch: pytest.MonkeyPatch, calls: list[int]) -> ModuleType:
+def rope(monkeypatch: pytest.MonkeyPatch, calls: list[int]) -> Iterator[ModuleType]:
     def counted(positions: Tensor, query: Tensor, key: Tensor | None, *rest: Any) -> None:
         calls.append(query.dim())
         kernel(positions, query, key, *rest)
@@ -72,11 +70,9 @@ def rope(monkeypatch: pytest.MonkeyPatch, calls: list[int]) -> ModuleType:
     monkeypatch.setitem(sys.modules, "vllm", vllm)
     monkeypatch.setitem(sys.modules, "vllm._custom_ops", custom_ops)
     monkeypatch.delenv("DSPATCH_REFERENCE_OPS", raising=False)
-    context = Context(traits={}, variants=[])  # type: ignore[arg-type]
-    source = render_file(TEMPLATES, "rope/cpu_rope.py.j2", context)
-    module = ModuleType("cpu_rope")
-    exec(compile(source, "cpu_rope.py", "exec"), module.__dict__)
-    return module
+    module = rendered("rope/cpu_rope", "cpu_rope")
+    yield module
+    del sys.modules[module.__name__]
 
 
 def numbers(*shape: int, dtype: Any = None) -> Tensor:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from dspatch.render import Context, render_file
+from tests.unit.templatekit import rendered
 
-TEMPLATES = Path(__file__).parents[2] / "templates" / "vllm"
 V2 = {"topk_method": "greedy", "n_group": None, "topk_group": None}
 V3 = {"n_group": 8, "topk_group": 4}
 
@@ -25,18 +24,17 @@ class DeepseekV3Config(SimpleNamespace):
 
 
 @pytest.fixture
-def routing(monkeypatch: pytest.MonkeyPatch) -> Any:
+def routing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """`MoERouting.from_config`, rendered."""
     transformers = ModuleType("transformers")
     for cls in (DeepseekV2Config, DeepseekV3Config):
         setattr(transformers, cls.__name__, cls)
     monkeypatch.setitem(sys.modules, "transformers", transformers)
-    traits = {"moe_routing_is_read_outright": True}
-    context = Context(traits=traits, variants=[])  # type: ignore[arg-type]
-    source = render_file(TEMPLATES, "models/deepseek_routing.py.j2", context)
-    module = ModuleType("deepseek_routing")
-    exec(compile(source, "deepseek_routing.py", "exec"), module.__dict__)
-    return module.MoERouting.from_config
+    module = rendered(
+        "models/deepseek_routing", "deepseek_routing", moe_routing_is_read_outright=True
+    )
+    yield module.MoERouting.from_config
+    del sys.modules[module.__name__]
 
 
 @pytest.mark.parametrize(
