@@ -48,22 +48,17 @@ class Backend:
             each for each in findings if not any(fnmatch(each.id, other) for other in self.others)
         ]
 
-    def mended(self, finding: Finding, models: Iterable[str], version: str) -> bool:
+    def mended(self, finding: Finding, model: str, version: str) -> bool:
         """Whether what was run of a release had not this finding."""
-        return any(finding.id in self.mends.get((name, version), ()) for name in models)
+        return finding.id in self.mends.get((model, version), ())
 
-    def told(self, models: Iterable[str], version: str) -> str:
+    def told(self, model: str, version: str) -> str:
         """What was run of a release, or that nothing was where it must be known; else empty."""
-        keys = [(name, version) for name in models]
-        for key in keys:
-            if key in self.runs:
-                return self.runs[key]
-        return "not run" if any(name in self.must for name, _ in keys) else ""
+        return self.runs.get((model, version), "not run" if model in self.must else "")
 
-    def reason(self, models: Iterable[str], version: str) -> str:
+    def reason(self, model: str, version: str) -> str:
         """Why the patched release refuses a model; empty where it does not, as far as it is known."""
-        keys = ((name, version) for name in models)
-        return next((self.refused[key] for key in keys if key in self.refused), "")
+        return self.refused.get((model, version), "")
 
 
 def load(engine: str, proofs: Path) -> tuple[Backend, ...]:

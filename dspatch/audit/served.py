@@ -69,16 +69,17 @@ def _state(
     grave: Iterable[Finding],
     backend: Backend,
 ) -> str:
+    model = same[0]
     bad = [each for each in grave if known.recorded.state(each.id, version) == "yes"]
     owing = [
         each
         for each in bad
-        if not _mended(known, each, target, version) and not backend.mended(each, same[:1], version)
+        if not _mended(known, each, target, version) and not backend.mended(each, model, version)
     ]
     told = ", ".join(each.id.removeprefix(f"{known.engine}-") for each in owing)
-    if reason := backend.reason(same[:1], version):
+    if reason := backend.reason(model, version):
         return f"not yet: {reason}"
-    ran = _ran(known, same, target, version) or backend.told(same[:1], version)
+    ran = _ran(known, same, target, version) or backend.told(model, version)
     if ran:
         return f"{ran}; not mended: {told}" if told else ran
     return f"not yet: {told}" if told else "patched" if bad else "not needed"
