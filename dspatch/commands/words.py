@@ -51,17 +51,19 @@ def last_request() -> Request:
 def job(words: dict[str, Any]) -> Job:
     """The job that the options name, or the one applied last."""
     from dspatch import job
-    from dspatch.stages.request import Request, resolve
+    from dspatch.stages.request import Request, job_named, resolve
 
     if words["rev"] is None:
         return job.last()
     given = {key: words[key] for key in ("rev", "target", "variants")}
-    given["extra"] = tuple(sorted(set(words.get("extra", ()))))
-    format = output_format(words)
-    engine = words["engine"] or "vllm"
+    asked = Request(
+        engine=words["engine"] or "vllm",
+        output_format=output_format(words),
+        extra=words.get("extra", ()),
+        **given,
+    )
     # A git revision that is no pin is found among the jobs, by the name it was applied under.
-    known = job.find(job.JobId(engine=engine, **given, format=format.name if format else ""))
-    return known or resolve(Request(engine=engine, **given, output_format=format)).job
+    return job.find(job_named(asked)) or resolve(asked).job
 
 
 def models(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -88,5 +90,4 @@ def job_to_prove(words: dict[str, Any]) -> Job:
     """
     plain = dict.fromkeys(name.partition("/")[0] for name in words["variants"])
     named = job({**words, "variants": tuple(plain)})
-    family = job({**words, "variants": ()})
-    return named if named.receipt("apply").exists() else family
+    return named if named.receipt("apply").exists() else job({**words, "variants": ()})

@@ -84,10 +84,11 @@ def of_job(job: Job, variants: Sequence[str], console: Console, limits: Limits) 
     wheel = job.dist / receipt.require(job, "build-wheel")["wheel"]["path"]
     prove.need_machine(job)
     service = service_of(job.id.engine)
-    model = proving.models_for(variants or receipt.require(job, "apply")["variants"])[0]
+    applied = receipt.require(job, "apply")
+    model = proving.models_for(variants or applied["variants"])[0]
+    format = request_of(applied).output_format
     with job.locked(), console.working("conformance") as step:
         python = proving.environment(job.id.engine, wheel, step)
-        format = request_of(receipt.require(job, "apply")).output_format
         return _own(str(job.id), python, service, model, job.folder, console, limits, step, format)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,18 +65,24 @@ def newest(engine: str) -> str:
     return pins.pinned(engine)[-1].rev
 
 
+def job_named(request: Request) -> JobId:
+    """The id of the job that a request asks for, in the request's own words."""
+    return JobId(
+        engine=request.engine,
+        rev=request.rev,
+        target=request.target,
+        variants=request.variants,
+        format=request.output_format.name if request.output_format else "",
+        extra=tuple(sorted(set(request.extra))),
+    )
+
+
 def resolve(request: Request) -> Resolved:
     """Look up pin and variants. Raises the error of the first name that is unknown."""
     models = served(request.variants)
     pin, revision = _pin(request)
-    job_id = JobId(
-        engine=request.engine,
-        rev=revision or pin.version,
-        target=request.target,
-        variants=tuple(variant.name for variant in models) if request.variants else (),
-        format=request.output_format.name if request.output_format else "",
-        extra=tuple(sorted(set(request.extra))),
-    )
+    named = tuple(variant.name for variant in models) if request.variants else ()
+    job_id = replace(job_named(request), rev=revision or pin.version, variants=named)
     return Resolved(
         request=request, pin=pin, revision=revision, variants=models, job=open_job(job_id)
     )
