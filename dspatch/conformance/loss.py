@@ -76,18 +76,17 @@ def prompts_of(file: Path | None, vocabulary: int) -> Prompts:
     for name, texts in found.items():
         if SEPARATOR in name or "/" in name or not isinstance(texts, list) or not texts:
             raise _no_prompts(file, f"{name!r} is no set: a list of lists of token ids")
-        for ids in texts:
-            whole = isinstance(ids, list) and all(type(one) is int for one in ids)
-            if (
-                not whole
-                or not 2 <= len(ids) <= longest
-                or not 0 <= min(ids) <= max(ids) < vocabulary
-            ):
-                raise _no_prompts(
-                    file,
-                    f"{name!r} has a prompt that is not 2 to {longest} whole numbers below {vocabulary}",
-                )
+        if not all(_is_prompt(ids, longest, vocabulary) for ids in texts):
+            raise _no_prompts(
+                file,
+                f"{name!r} has a prompt that is not 2 to {longest} whole numbers below {vocabulary}",
+            )
     return found
+
+
+def _is_prompt(ids: Any, longest: int, vocabulary: int) -> bool:
+    whole = isinstance(ids, list) and all(type(one) is int for one in ids)
+    return whole and 2 <= len(ids) <= longest and 0 <= min(ids) <= max(ids) < vocabulary
 
 
 def _no_prompts(file: Path, why: str) -> CheckpointError:
@@ -113,18 +112,17 @@ def run(
     So only what the stored numbers lose is measured, whichever processor has kernels for them. Raises
     `CheckpointError` for a checkpoint that is damaged or another model, `EngineError` where one does not run.
     """
-    first, *others = _named(
-        [given.case(before), *(given.case(folder, quantised=True) for folder in after)]
-    )
+    cases = _named([given.case(before), *(given.case(folder, quantised=True) for folder in after)])
+    first, *others = cases
     for other in others:
         _need_alike(first, other)
     judge = oracle.ensure(progress)
-    judge.need_whole([first, *others])
+    judge.need_whole(cases)
     sets = prompts_of(prompts, first.config["vocab_size"])
-    progress(f"reading {', '.join(case.name for case in (first, *others))}")
-    folders = [_weights(judge, case) for case in (first, *others)]
-    numbers = (folders[0] / "model.safetensors").stat().st_size // 4
-    pairs = zip((first, *others), folders, strict=True)
+    progress(f"reading {', '.join(case.name for case in cases)}")
+    folders = [_weights(judge, case) for case in cases]
+    weights = (folders[0] / "model.safetensors").stat().st_size // 4
+    pairs = zip(cases, folders, strict=True)
     trials = [_trial(case, sets, folder) for case, folder in pairs]
     chosen = engines.get(engine)
     ran = chosen.observe(python, trials, out=out, options=Options(), progress=progress)
@@ -136,12 +134,11 @@ def run(
     ]
     for one in ran:
         one.tensors.unlink(missing_ok=True)
-    known = {key: ran[0].facts[key] for key in ("vllm", "torch", "device") if key in ran[0].facts}
     return Lost(
         before=first.name,
         rows=tuple(rows),
-        sizes=tuple(_sizes(first, others, numbers)),
-        facts={"engine": engine, **known},
+        sizes=tuple(_sizes(cases, weights)),
+        facts={"engine": engine, **ran[0].known},
     )
 
 
@@ -217,14 +214,15 @@ def _measured(judge: Oracle, ran: Sequence[Observed]) -> list[dict[str, dict[str
     return [json.loads(target.read_text()) for target in targets]
 
 
-def _sizes(first: Case, others: Sequence[Case], numbers: int) -> list[Size]:
-    whole = _bytes(first)
+def _sizes(cases: Sequence[Case], weights: int) -> list[Size]:
+    """The size of each checkpoint of so many weights, beside the first."""
+    whole = _bytes(cases[0])
     return [
         Size(
             checkpoint=case.name, stored=case.stored or "unquantised", bytes=_bytes(case),
-            share=_bytes(case) / whole, bits=8 * _bytes(case) / numbers,
+            share=_bytes(case) / whole, bits=8 * _bytes(case) / weights,
         )
-        for case in (first, *others)
+        for case in cases
     ]  # fmt: skip
 
 

@@ -224,10 +224,10 @@ def report(
     bench: Bench, observed: Sequence[Observed], judged: Sequence[tuple[Seen, list[CheckResult]]]
 ) -> Report:
     """The results with a diagnosis of what failed, and what is known about engine and oracle."""
-    known = next((one.facts for one in observed if not one.error), {})
+    known = next((one.known for one in observed if not one.error), {})
     facts = {
         "engine": bench.engine,
-        **{key: known[key] for key in ("vllm", "torch", "device") if key in known},
+        **known,
         "oracle": ", ".join(bench.oracle.requirements),
         **({} if bench.oracle.environment else {"measured with": str(bench.oracle.python)}),
         "reference-ops": bench.options.reference_ops,

@@ -90,6 +90,11 @@ class Observed:
         return str(self.facts.get("error", ""))
 
     @property
+    def known(self) -> dict[str, Any]:
+        """What a report says of the engine: its versions, and the device that it ran on."""
+        return {key: self.facts[key] for key in ("vllm", "torch", "device") if key in self.facts}
+
+    @property
     def shown(self) -> bool:
         """Whether there is anything to measure: all of it, or what came before the error."""
         return not self.error or bool(self.facts.get("reached"))

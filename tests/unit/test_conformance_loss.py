@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from dspatch import engines
 from dspatch.cli import cli
-from dspatch.conformance import given, loss, small
+from dspatch.conformance import given, loss, oracle, small
+from dspatch.engines import Observed
 from dspatch.errors import CheckpointError
 from dspatch.stages import show_loss
 
@@ -97,6 +99,64 @@ def test_a_file_without_prompts_is_refused(text: str, tmp_path: Path) -> None:
     file.write_text(text)
     with pytest.raises(CheckpointError, match="holds no prompts"):
         loss.prompts_of(file, 512)
+
+
+class Reader:
+    """An oracle that reads a checkpoint as 1,000 weights and measures the same loss everywhere."""
+
+    identity = "one"
+
+    def need_whole(self, cases: Any) -> None:
+        assert [case.name for case in cases] == ["before", "fp8", "awq"]
+
+    def work(self, tasks: Any) -> None:
+        for task in tasks:
+            target = Path(task["target"])
+            if task["kind"] == "loss":
+                row = {"tokens": 2, "kl_mean": 0.1, "kl_p99": 0.2, "kl_max": 0.3, "top1": 0.5}
+                target.write_text(json.dumps({"code": row}))
+            else:
+                target.mkdir(parents=True)
+                (target / "model.safetensors").write_bytes(bytes(4000))
+
+
+class Runner:
+    def observe(self, python: Path, trials: Any, *, out: Path, **more: Any) -> list[Observed]:
+        found = []
+        for trial in trials:
+            assert trial.prompts == {"code#0": [12, 7]}
+            (out / trial.name).mkdir(parents=True)
+            (out / trial.name / "result.safetensors").write_bytes(b"")
+            facts = {"vllm": "0.32.0", "device": "cpu", "seconds": {}}
+            path = out / trial.name / "result.safetensors"
+            found.append(Observed(trial=trial, tensors=path, facts=facts))
+        return found
+
+
+def test_every_checkpoint_is_run_once_and_held_against_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oracle, "ensure", lambda progress: Reader())
+    monkeypatch.setattr(engines, "get", lambda name: Runner())
+    (tmp_path / "prompts.json").write_text('{"code": [[12, 7]]}')
+    found = loss.run(
+        before=folder(tmp_path / "before"),
+        after=[folder(tmp_path / "fp8", FP8), folder(tmp_path / "awq", AWQ)],
+        prompts=tmp_path / "prompts.json",
+        python=Path("python"),
+        out=tmp_path / "out",
+    )
+    assert [(row.checkpoint, row.prompts, row.kl_max) for row in found.rows] == [
+        ("fp8", "code", 0.3),
+        ("awq", "code", 0.3),
+    ]
+    assert [(one.checkpoint, one.stored, one.share, one.bits) for one in found.sizes] == [
+        ("before", "unquantised", 1.0, 8 * 64 / 1000),
+        ("fp8", "fp8-blocks", 1.0, 8 * 64 / 1000),
+        ("awq", "awq", 1.0, 8 * 64 / 1000),
+    ]
+    assert found.facts == {"engine": "vllm", "vllm": "0.32.0", "device": "cpu"}
+    assert not list((tmp_path / "out").rglob("result.safetensors"))
 
 
 def test_the_loss_is_told_by_checkpoint_and_set_of_prompts() -> None:
