@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -30,8 +30,7 @@ def as_markdown(report: Report, selftest: Selftest | None = None) -> str:
     """The report as a Markdown table under one line with the counts; then diagnoses and faults."""
     lines = [f"# Conformance: {report.summary}", ""]
     lines += [f"* {key}: {value}" for key, value in report.facts.items()]
-    lines += ["", _row(HEADERS), _row(["---"] * len(HEADERS))]
-    lines += [_row(_cells(result)) for result in report.results]
+    lines += ["", *table(HEADERS, [_cells(result) for result in report.results])]
     if report.diagnoses:
         told = [line for each in report.diagnoses for line in ("", *each.lines())]
         lines += ["", "## Where it diverges", "", "```text", *told[1:], "```"]
@@ -46,15 +45,15 @@ def _matrix(selftest: Selftest) -> Iterator[str]:
 
     checks = columns(selftest)
     headers = ["fault", "model", *checks, *RULES.values(), "outcome", "found at"]
-    yield _row(headers)
-    yield _row(["---"] * len(headers))
     marks = {"fail": "caught", "pass": "·", "not-shown": "–"}
+    rows = []
     for one in selftest.planted:
         status = {result.check: marks[result.status] for result in one.results}
         own = [status.get(check, "") for check in checks]
         theirs = [passes(one, rule) for rule in RULES]
         end = [f"{one.outcome} {one.refused}".strip(), one.found_at]
-        yield _row([one.fault.name, one.variant, *own, *theirs, *end])
+        rows.append([one.fault.name, one.variant, *own, *theirs, *end])
+    yield from table(headers, rows)
     yield ""
     yield f"Caught, of the faults that were planted in a run: {caught(selftest)}."
 
@@ -167,5 +166,10 @@ def number(value: float | None) -> str:
     return f"{value:.0f}" if float(value).is_integer() else f"{value:.2g}"
 
 
-def _row(cells: list[str] | tuple[str, ...]) -> str:
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table in Markdown, whatever is in its cells."""
+    return [_row(cells) for cells in (headers, ["---"] * len(headers), *rows)]
+
+
+def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"

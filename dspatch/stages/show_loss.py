@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dspatch.console import Console
@@ -60,11 +59,9 @@ def sizes(lost: Lost) -> list[tuple[str, ...]]:
 
 def markdown(lost: Lost, name: str) -> str:
     """The same as a page."""
+    from dspatch.conformance import render
+
     parts = [f"# What quantisation loses against {lost.before}", f"{MEANING} {name}, float32."]
-    parts += [_table(SIZES, sizes(lost)), _table(LOSS, rows(lost))]
+    for headers, found in ((SIZES, sizes(lost)), (LOSS, rows(lost))):
+        parts.append("\n".join(render.table(headers, found)))
     return "\n\n".join(parts) + "\n"
-
-
-def _table(headers: Sequence[str], found: Sequence[Sequence[str]]) -> str:
-    lines = [headers, ["---"] * len(headers), *found]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

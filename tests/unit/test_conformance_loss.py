@@ -175,6 +175,8 @@ def test_the_loss_is_told_by_checkpoint_and_set_of_prompts() -> None:
     )
     assert "| fp8 | code | 48 | 0.019 | 0.15 | 0.17 | 83.3% |" in page
     assert "| fp8 | fp8-blocks | 8.1 | 28% | 8.95 |" in page
+    odd = loss.Lost(before="plain", rows=(replace(row, prompts="a|b"),), sizes=(size,), facts={})
+    assert "| fp8 | a\\|b | 48 |" in show_loss.markdown(odd, "vllm 0.32.0")
 
 
 @pytest.mark.parametrize(
