@@ -189,9 +189,10 @@ def test_members_are_taken_from_a_wheel_that_is_its_hash(tmp_path: Path) -> None
 PROOFS = Path(__file__).parents[2] / "docs" / "proofs"
 
 
-def test_the_published_table_is_what_was_measured() -> None:
+@pytest.mark.parametrize("run", ["mla-decode-h200", "mla-decode-sparse-h200"])
+def test_the_published_table_is_what_was_measured(run: str) -> None:
     """Every row of the run that is kept, and nothing in it was wrong or failed."""
-    kept = mla_show.read(PROOFS / "mla-decode-h200.json")
+    kept = mla_show.read(PROOFS / f"{run}.json")
     assert mla_show.table(kept) in (PROOFS.parents[1] / "benchmarks" / "RESULTS.md").read_text()
     assert not any(row["failed"] or any(row["wrong"].values()) for row in kept["rows"])
 
@@ -219,9 +220,9 @@ def apart(first: str, again: str) -> Iterator[tuple[str, float]]:
 
 
 def test_peers_take_on_another_machine_what_they_took_before() -> None:
-    """Within 2.9 %, as is said."""
+    """Within 3.2 %, as is said."""
     peers = [off for name, off in apart("-before", "") if not name.startswith("ours")]
-    assert max(peers) <= 0.029
+    assert max(peers) <= 0.032
 
 
 def test_the_second_run_is_as_near_as_is_said() -> None:
