@@ -46,9 +46,13 @@ class Soaked:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How long to soak, requests of a cycle and how many at once; every fifth client leaves early."""
+    """How long to soak, requests of a cycle and how many at once; every fifth client leaves early.
+
+    `pause` is in seconds, between two cycles.
+    """
 
     seconds: float
+    pause: float = 0.0
     requests: int = 16
     concurrency: int = 4
     prompts: int = 8
@@ -82,6 +86,7 @@ def soak(
                 raise GoneError("the server's process is gone")
             samples.append(found)
             progress(f"{found.seconds:.0f} of {plan.seconds:.0f} s, {found.memory / 1e6:.1f} MB")
+            time.sleep(max(0.0, min(plan.pause, begun + plan.seconds - clock())))
         late = answers(wire, model, questions, plan)
     except GoneError:
         died = True

@@ -176,6 +176,10 @@ def load(
     "--minutes", type=click.FloatRange(min=0.05), default=30.0, show_default=True,
     help="How long; hours are better.",
 )  # fmt: skip
+@click.option(
+    "--pause", type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="SECONDS",
+    help="Between two cycles, for a low rate over a long time.",
+)  # fmt: skip
 @options.as_json
 def soak(
     engine: str | None,
@@ -184,6 +188,7 @@ def soak(
     url: str | None,
     pid: int | None,
     minutes: float,
+    pause: float,
     as_json: bool,
 ) -> None:
     """Load a server for a long time, and tell whether it grows or drifts.
@@ -194,7 +199,7 @@ def soak(
     prompts are asked first and last.
 
     \b
-    dspatch bench soak --of .venv/bin/python --minutes 60
+    dspatch bench soak --of .venv/bin/python --minutes 60 --pause 5
     dspatch bench soak --url http://127.0.0.1:8000 --pid 4711 --minutes 240
     """
     from dspatch.bench.soaking import Plan
@@ -203,7 +208,7 @@ def soak(
 
     if (place is None) == (url is None) or (url is None) != (pid is None):
         raise click.UsageError("give --of, or --url with --pid")
-    console, plan = Console(as_json=as_json), Plan(seconds=minutes * 60)
+    console, plan = Console(as_json=as_json), Plan(seconds=minutes * 60, pause=pause)
     if url is not None and pid is not None:
         show_soak.told(stage.at_url(url, pid, plan, console), console)
         return

@@ -138,7 +138,7 @@ FAULTS: tuple[Fault, ...] = (
     _hook("cache-lost-before-decode", "decode.paged", LOST),
     _hook("cache-lost-between-chunks", "prefill.chunked", LOST),
     replace(_hook("cached-prefix-lost", "prefix.hit", LOST), run="again"),
-    replace(_hook("batch-rows-swapped", "batch.mixed", "final_norm"), run="together"),
+    replace(_hook("requests-exchanged", "batch.mixed", "final_norm"), run="together"),
     _layer("unloaded-norm"),
     _layer("missing-shared-expert"),
     _layer("wrong-softmax-scale", "yarn"),

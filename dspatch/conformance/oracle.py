@@ -66,11 +66,26 @@ class Oracle:
             self.work(tasks + [_golden_task(g) for g in missing])
         return found
 
+    def checkpoints(self, cases: Sequence[Case], progress: Progress = silent) -> list[Checkpoint]:
+        """Checkpoints of the cases alone, for those who hold engines against each other, made once and cached.
+
+        Raises `CheckpointError` where `DSPATCH_ORACLE` named the Python and there is no recipe.
+        """
+        found = [checkpoint.of(case, written_with=self.identity) for case in cases]
+        missing = [one for one in found if not one.complete]
+        absent = [one for one in missing if not (self.environment or one.recipe.is_file())]
+        if absent:
+            raise _not_kept([one.case.name for one in absent])
+        if missing:
+            progress(f"drawing the weights of {', '.join(one.case.name for one in missing)}")
+            self.work([one.task() if self.environment else one.remake() for one in missing])
+        return found
+
     def _draw_again(self, missing: Sequence[Golden]) -> None:
         """Checkpoints by their recipes; `CheckpointError` where recipe or golden results are missing."""
         absent = [g for g in missing if not (g.path.is_file() and g.checkpoint.recipe.is_file())]
         if absent:
-            raise _not_kept(absent)
+            raise _not_kept([one.checkpoint.case.name for one in absent])
         self.work([one.checkpoint.remake() for one in missing])
 
     def inspect(self, cases: Sequence[Case]) -> list[str]:
@@ -168,8 +183,7 @@ def ensure(progress: Progress = silent) -> Oracle:
     return Oracle(python=made.python, requirements=wanted, environment=made)
 
 
-def _not_kept(missing: Sequence[Golden]) -> CheckpointError:
-    names = [one.checkpoint.case.name for one in missing]
+def _not_kept(names: Sequence[str]) -> CheckpointError:
     return CheckpointError(
         f"There are no golden results of {', '.join(names)} in {paths.cache()}.",
         why="DSPATCH_ORACLE names a Python that measures and makes none: its versions are not the pinned ones",

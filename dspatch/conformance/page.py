@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -54,7 +54,7 @@ def as_html(report: Report, name: str, selftest: Selftest | None = None) -> str:
         manner=diagnosis.manner,
         drawn=[one for curves in report.curves if (one := _drawn(report, curves.variant))],
         tolerances=_tolerances(report, checks),
-        facts=_facts(report.facts),
+        facts=render.facts(report),
         matrix=_matrix(selftest) if selftest else None,
         chart=charts,
     )
@@ -136,17 +136,6 @@ def _tolerances(report: Report, checks: Iterable[str]) -> list[dict[str, Any]]:
         for dtype in sorted(dtypes)
         if (row := tolerance.row(check, dtype, device)) is not None
     ]
-
-
-def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    out = []
-    for key, value in facts.items():
-        if isinstance(value, Mapping):
-            value = ", ".join(
-                f"{k} {v:.1f}" if isinstance(v, float) else f"{k} {v}" for k, v in value.items()
-            )
-        out.append((key, str(value)))
-    return out
 
 
 def _matrix(selftest: Selftest) -> dict[str, Any]:

@@ -51,19 +51,21 @@ def run(
         )
     judge = oracle.ensure(progress)
     judge.need_whole([case for case in models if case.source is not None])
-    golden = judge.golden(models, progress)
+    made = judge.checkpoints(models, progress)
     results: list[CheckResult] = []
     facts: dict[str, Any] = {"engine": engine, "processes": degree}
-    for case, one in zip(models, golden, strict=True):
+    for case, one in zip(models, made, strict=True):
         progress(f"{case.name}: one process, then {degree}")
         folder = out / f"tp-{case.name.replace('/', '-')}"
         shutil.rmtree(folder, ignore_errors=True)
+        _log(folder).unlink(missing_ok=True)
         try:
-            found = _measured(python, one.checkpoint.path, degree, folder, options)
+            found = _measured(python, one.given, degree, folder, options)
         except ProcessError as error:
             results += _refused(case.name, options.dtype, error)
             continue
         facts |= found["facts"]
+        facts |= {f"{case.name} {on}": told for on, told in found["runs"].items()}
         results += judged(case.name, options.dtype, found)
         shutil.rmtree(folder)
     return Report(results=tuple(results), facts=facts)
@@ -87,21 +89,45 @@ def judged(name: str, dtype: str, found: Mapping[str, Any]) -> list[CheckResult]
 
 
 def _logprobs(name: str, dtype: str, found: Mapping[str, Any]) -> CheckResult:
-    """Whether the log-probabilities are near; where no tolerance decides, only that they are numbers."""
+    """Whether the log-probabilities are near; where no tolerance decides, only that they are numbers.
+
+    A fault that was planted in the same engine must be farther away than the limit.
+    """
     device = str(found.get("facts", {}).get("device", "cpu"))
     row = tolerance.row(LIKE, dtype, device)
     limit = row.value if row else None
-    off = found["typical" if statistic.typical(LIKE, dtype) else "worst"]
-    said = f"{found['compared']} compared; {found['equal']} of {found['texts']} texts equal"
+    off = _off(dtype, found)
+    notes = [f"{found['compared']} compared; {found['equal']} of {found['texts']} texts equal"]
+    if limit is None:
+        notes.insert(0, tolerance.why_none(LIKE, dtype, device))
     # Written so that NaN fails.
     near = math.isfinite(off) if limit is None else off <= limit
-    decided: Status = "not-shown" if limit is None else "pass"
+    seen, told = _spoiled(dtype, found["spoiled"], limit)
+    status: Status = "pass" if limit is not None and seen != "not-shown" else "not-shown"
     return CheckResult(
         check="tp.logprobs", variant=name, dtype=dtype,
-        status=decided if found["compared"] and near and row else "fail",
-        measured=off, tolerance=limit, unit=row.unit if row else "",
-        note=f"{tolerance.why_none(LIKE, dtype, device)}; {said}" if limit is None else said,
+        status=status if found["compared"] and near and row and seen != "fail" else "fail",
+        measured=off, tolerance=limit, unit=row.unit if row else "", note="; ".join([*notes, told]),
     )  # fmt: skip
+
+
+def _off(dtype: str, found: Mapping[str, Any]) -> float:
+    return float(found["typical" if statistic.typical(LIKE, dtype) else "worst"])
+
+
+def _spoiled(
+    dtype: str, found: Mapping[str, Any] | None, limit: float | None
+) -> tuple[Status, str]:
+    """Whether the engine without one of its sums is seen, and by how much."""
+    if found is None:
+        return "not-shown", "no sum over the processes could be left out, to see that it shows"
+    off = _off(dtype, found)
+    if limit is not None and off <= limit:
+        return (
+            "fail",
+            f"without the sum over attention's parts as good ({off:.2g}): the check is blind",
+        )
+    return "pass", f"without the sum over attention's parts {off:.2g}"
 
 
 def _refused(name: str, dtype: str, error: ProcessError) -> list[CheckResult]:
@@ -122,18 +148,27 @@ def _measured(
     python: Path, checkpoint: Path, degree: int, folder: Path, options: Options
 ) -> dict[str, Any]:
     prompts = small.prompts()
-    facts: dict[str, Any] = {}
+    ran: list[dict[str, Any]] = []
     for processes in (1, degree):
         asked = {
             "checkpoint": str(checkpoint), "degree": processes, "dtype": options.dtype,
             "prompts": prompts, "steps": small.steps(), "folder": str(folder / str(processes)),
         }  # fmt: skip
-        facts = _ask(python, {"run": asked}, options)
+        ran.append(_ask(python, {"run": asked}, folder, options))
     places = {"one": str(folder / "1"), "many": str(folder / str(degree))}
-    return {**_ask(python, {"compare": places}, options), "facts": facts}
+    own = ("attention", "heads", "seconds")
+    facts = {key: value for key, value in ran[-1].items() if key not in own}
+    told = {f"on {count}": _of_run(one) for count, one in zip((1, degree), ran, strict=True)}
+    return {**_ask(python, {"compare": places}, folder, options), "facts": facts, "runs": told}
 
 
-def _ask(python: Path, asked: Mapping[str, Any], options: Options) -> Any:
+def _of_run(ran: Mapping[str, Any]) -> dict[str, Any]:
+    """What a report says of one run: attention, its heads in each process, seconds to the start and after."""
+    attention, heads = (" or ".join(map(str, ran[key])) for key in ("attention", "heads"))
+    return {"attention": attention, "heads": heads, **ran["seconds"]}
+
+
+def _ask(python: Path, asked: Mapping[str, Any], folder: Path, options: Options) -> Any:
     env = {
         **vllm.environment(options),
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
@@ -142,6 +177,11 @@ def _ask(python: Path, asked: Mapping[str, Any], options: Options) -> Any:
         "VLLM_HOST_IP": "127.0.0.1",
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
-        "VLLM_LOGGING_LEVEL": "ERROR",
     }
-    return worker.ask(python, WORKER, asked, env=env, timeout=options.timeout)
+    log = _log(folder)
+    return worker.ask(python, WORKER, asked, env=env, log=log, timeout=options.timeout)
+
+
+def _log(folder: Path) -> Path:
+    """Beside the folder, which goes when all is well."""
+    return folder.with_name(f"{folder.name}.log")

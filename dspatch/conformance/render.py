@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from dspatch.conformance.report import CheckResult, Report
@@ -26,10 +26,21 @@ def as_json(report: Report) -> str:
     return json.dumps(report.as_dict(), indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
+def facts(report: Report) -> list[tuple[str, str]]:
+    """What a report says of the engine and of its run, in words."""
+    return [(key, _fact(value)) for key, value in report.facts.items()]
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_fact(one)}" for key, one in value.items())
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
 def as_markdown(report: Report, selftest: Selftest | None = None) -> str:
     """The report as a Markdown table under one line with the counts; then diagnoses and faults."""
     lines = [f"# Conformance: {report.summary}", ""]
-    lines += [f"* {key}: {value}" for key, value in report.facts.items()]
+    lines += [f"* {key}: {value}" for key, value in facts(report)]
     lines += ["", *table(HEADERS, [_cells(result) for result in report.results])]
     if report.diagnoses:
         told = [line for each in report.diagnoses for line in ("", *each.lines())]

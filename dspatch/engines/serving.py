@@ -64,7 +64,7 @@ def started(
                 raise EngineError(
                     f"The engine's server ended with status {code} before it answered.",
                     why=cause(log),
-                    next=f"read its log: {log}",
+                    next=f"see what helps: dspatch serve doctor {log}",
                 )
             if time.monotonic() > ends:
                 raise EngineError(

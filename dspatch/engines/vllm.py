@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 from collections.abc import Sequence
@@ -100,7 +101,8 @@ def environment(options: Options) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_LOGGING_LEVEL": "WARNING",
+        # Whoever looks for a fault wants more of it.
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
         # Hooks and planted faults reach the live model only when it lives in the worker itself.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         # Small models need little cache, and pinned threads fight over the cores of a busy machine.
@@ -129,8 +131,14 @@ def service(python: Path, checkpoint: Path, *, name: str, port: int, parsers: Pa
         "seed": 0,
     }
     given = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
-    module = "vllm.entrypoints.openai.api_server"
-    argv = (str(python), "-m", module, *given, "--enforce-eager", "--enable-auto-tool-choice")
+    argv = (
+        str(python),
+        "-m",
+        "vllm_worker.serving",
+        *given,
+        "--enforce-eager",
+        "--enable-auto-tool-choice",
+    )
     own = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     return Service(argv=argv, env={**environment(options), **own})
 

@@ -46,11 +46,13 @@ def ask(
     asked: Mapping[str, Any],
     *,
     env: Mapping[str, str] | None = None,
+    log: Path | None = None,
     timeout: float | None = None,
 ) -> Any:
     """What a worker writes into the `target` of its request, as JSON."""
     with tempfile.TemporaryDirectory(prefix="dspatch-worker-") as name:
         folder = Path(name)
         target = folder / "result.json"
-        run(python, package, {**asked, "target": str(target)}, folder, env=env, timeout=timeout)
+        given = {**asked, "target": str(target)}
+        run(python, package, given, folder, env=env, log=log, timeout=timeout)
         return json.loads(target.read_text())

@@ -75,6 +75,7 @@ def test_a_server_that_ends_says_its_last_words(tmp_path: Path) -> None:
     ):
         pass
     assert "no such model" in caught.value.why
+    assert caught.value.next.endswith(f"dspatch serve doctor {tmp_path / 'log'}")
 
 
 def test_of_several_exceptions_in_a_log_the_first_is_the_cause(tmp_path: Path) -> None:

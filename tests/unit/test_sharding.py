@@ -120,7 +120,7 @@ def test_texts_without_a_token_in_common_compare_nothing() -> None:
 
 GOOD = {
     "texts": 4, "equal": 4, "compared": 900, "worst": 4e-6, "typical": 1e-6, "weights": 30, "split": 15,
-    "lost": [], "blind": [], "processes": 2,
+    "lost": [], "blind": [], "processes": 2, "spoiled": {"worst": 3.0, "typical": 2.0},
 }  # fmt: skip
 
 
@@ -160,6 +160,8 @@ def test_a_dtype_in_which_no_tolerance_decides_passes_no_log_probabilities(
         ({"lost": ["model.x.weight"]}, ["pass", "fail"]),
         ({"blind": ["model.x.weight"]}, ["pass", "fail"]),
         ({"split": 0}, ["pass", "fail"]),
+        ({"spoiled": {"worst": 5e-6, "typical": 1e-6}}, ["fail", "pass"]),
+        ({"spoiled": None}, ["not-shown", "pass"]),
     ],
 )
 def test_each_fault_fails_its_own_check(fault: dict[str, Any], found: list[str]) -> None:

@@ -13,7 +13,10 @@ PACKED = 16  # rows that the CPU's expert weights interleave
 
 
 def compare(one: Path, many: Path) -> dict[str, Any]:
-    """Measures of two runs' folders; `blind` are weights whose shards could be exchanged unseen."""
+    """Measures of two runs' folders; `blind` are weights whose shards could be exchanged unseen.
+
+    `spoiled`: what `said` gives where a sum over the processes was left out; nothing where none could be.
+    """
     load = import_module("safetensors.torch").load_file
     whole = {name: each for name, each in load(one / "0.safetensors").items() if each.numel()}
     ranks = sorted(many.glob("*.safetensors"), key=lambda path: int(path.stem))
@@ -25,8 +28,11 @@ def compare(one: Path, many: Path) -> dict[str, Any]:
         for name in split
         if joined([each[name] for each in reversed(shards)], whole[name]) != "not"
     ]
+    right, got = (json.loads((folder / "said.json").read_text()) for folder in (one, many))
+    wrong = many / "spoiled.json"
     return {
-        **said(*(json.loads((folder / "said.json").read_text()) for folder in (one, many))),
+        **said(right, got),
+        "spoiled": said(right, json.loads(wrong.read_text())) if wrong.is_file() else None,
         "processes": len(shards),
         "weights": len(whole),
         "split": len(split),

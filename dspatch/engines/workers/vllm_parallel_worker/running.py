@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -17,26 +18,58 @@ def keep_weights(worker: Any, folder: str) -> int:
     return len(held)
 
 
+def forget_sums(worker: Any) -> int:
+    """In a worker: attention's output is no longer summed over the processes; in how many layers."""
+    named = worker.model_runner.model.named_modules()
+    sums = [each for name, each in named if name.endswith("self_attn.o_proj")]
+    for each in sums:
+        each.reduce_results = False
+    return len(sums)
+
+
+def kinds(worker: Any) -> dict[str, Any]:
+    """In a worker: what computes attention there, and the heads that each layer has."""
+    parts = [*worker.model_runner.model.modules()]
+    attention = {type(each.impl).__name__ for each in parts if hasattr(each, "impl")}
+    heads = {each.num_local_heads for each in parts if hasattr(each, "num_local_heads")}
+    return {"attention": sorted(attention), "heads": sorted(heads)}
+
+
 def run(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Greedy tokens with the log-probabilities of the likeliest, and of each token of the prompts."""
-    vllm, folder = import_module("vllm"), Path(asked["folder"])
+    """Greedy tokens with the log-probabilities of the likeliest, and of each token of the prompts.
+
+    Of several processes a second time with a sum over them left out, which must show: `spoiled.json`.
+    """
+    begun, folder, degree = time.monotonic(), Path(asked["folder"]), asked["degree"]
     folder.mkdir(parents=True, exist_ok=True)
+    import_module("vllm_worker.threads").leave_alone(degree)
+    vllm = import_module("vllm")
     engine = vllm.LLM(
-        model=asked["checkpoint"], tensor_parallel_size=asked["degree"], dtype=asked["dtype"],
+        model=asked["checkpoint"], tensor_parallel_size=degree, dtype=asked["dtype"],
         enforce_eager=True, max_model_len=512, max_num_seqs=4, seed=0, skip_tokenizer_init=True,
         max_logprobs=20, enable_prefix_caching=False, **_share_of_gpu(),
     )  # fmt: skip
+    started = time.monotonic()
     engine.collective_rpc(keep_weights, args=(str(folder.resolve()),))
+    facts = engine.collective_rpc(kinds)[0]
+    _keep_said(vllm, engine, asked, folder / "said.json")
+    if degree > 1 and engine.collective_rpc(forget_sums)[0]:
+        _keep_said(vllm, engine, asked, folder / "spoiled.json")
+    torch = import_module("torch")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    seconds = {"start": started - begun, "run": time.monotonic() - started}
+    facts |= {"seconds": {name: round(value, 1) for name, value in seconds.items()}}
+    return {"vllm": vllm.__version__, "torch": torch.__version__, "device": device, **facts}
+
+
+def _keep_said(vllm: Any, engine: Any, asked: Mapping[str, Any], target: Path) -> None:
     prompts = [{"prompt_token_ids": ids} for ids in asked["prompts"].values()]
     wanted = vllm.SamplingParams(
         max_tokens=asked["steps"], temperature=0, logprobs=20, prompt_logprobs=1, ignore_eos=True,
         detokenize=False,
     )  # fmt: skip
     done = engine.generate(prompts, wanted, use_tqdm=False)
-    (folder / "said.json").write_text(json.dumps([_said(each) for each in done]))
-    torch = import_module("torch")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return {"vllm": vllm.__version__, "torch": torch.__version__, "device": device}
+    target.write_text(json.dumps([_said(each) for each in done]))
 
 
 def _share_of_gpu() -> dict[str, float]:

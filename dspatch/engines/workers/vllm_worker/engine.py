@@ -5,14 +5,12 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
-import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from . import older
+from . import older, threads
 
 GPU_BYTES = 12 * 2**30
 
@@ -24,7 +22,7 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
         with older.started(checkpoint, options) as llm:
             yield llm
         return
-    _leave_threads_alone()
+    threads.leave_alone()
     from vllm import LLM
 
     _raw_prompt_logits()
@@ -54,13 +52,6 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
         from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
         cleanup_dist_env_and_memory()
-
-
-def _leave_threads_alone() -> None:
-    """Releases that know no "nobind" take it for a list of cores, and die of it; "all" is theirs."""
-    worker = importlib.util.find_spec("vllm.v1.worker.cpu_worker")
-    if worker and worker.origin and '"nobind"' not in Path(worker.origin).read_text():
-        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "all"
 
 
 def _share_of_gpu() -> dict[str, float]:

@@ -185,23 +185,32 @@ def cache_lost_between_chunks(model: Any, config: Config) -> AbstractContextMana
 
 
 @contextmanager
-def batch_rows_swapped(model: Any, config: Config) -> Iterator[None]:
-    """Give the first two tokens of a pass over several requests each other's hidden state."""
-    mixed = [False]
+def requests_exchanged(model: Any, config: Config) -> Iterator[None]:
+    """Give the last token of each request of a pass the hidden state of that of the request before it."""
+    last: list[Any] = []
 
     def look(layer: Any, args: Any, kwargs: Any) -> None:
-        positions = positions_of(args, kwargs)
-        mixed[0] = bool((positions[1:] != positions[:-1] + 1).any())
+        last[:] = [ends(positions_of(args, kwargs))]
 
-    def swap(hidden: Any) -> Any:
-        return hidden[[1, 0, *range(2, len(hidden))]] if mixed[0] else hidden
+    def exchange(hidden: Any) -> Any:
+        changed = hidden.clone()
+        changed[last[0]] = hidden[last[0].roll(1)]
+        return changed
 
     first = model.model.layers[0]
     with (
         first.register_forward_pre_hook(look, with_kwargs=True),
-        output_changed(model.model.norm, swap),
+        output_changed(model.model.norm, exchange),
     ):
         yield
+
+
+def ends(positions: Any) -> Any:
+    """The rows of a pass, of so many positions, at which a request's tokens end."""
+    import torch
+
+    breaks = (positions[1:] != positions[:-1] + 1).nonzero().flatten()
+    return torch.cat((breaks, breaks.new_tensor([len(positions) - 1])))
 
 
 def cache_lost_late(model: Any, config: Config) -> AbstractContextManager[None]:
@@ -299,7 +308,7 @@ HOOKS: dict[str, Plant] = {
     "cache-lost-between-chunks": cache_lost_between_chunks,
     # The pass after a hit starts past position 0, just as the pass of a later chunk does.
     "cached-prefix-lost": cache_lost_between_chunks,
-    "batch-rows-swapped": batch_rows_swapped,
+    "requests-exchanged": requests_exchanged,
     "cache-lost-late": cache_lost_late,
     "wrong-epsilon": wrong_epsilon,
     "logits-flattened": logits_changed(lambda logits: logits * 0.98),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+
+from . import threads
 
 
 def needed() -> bool:
@@ -21,8 +22,7 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
 
     On CPU these engines neither cache prefixes nor split prompts, so a prompt must fit one pass.
     """
-    # These know no "nobind"; "all" leaves threads where they are.
-    os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "all"
+    threads.leave_alone()
     from vllm import LLM
 
     _raw_logits()
