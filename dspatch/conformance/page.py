@@ -163,10 +163,11 @@ def _matrix(selftest: Selftest) -> dict[str, Any]:
         )
     outcomes = [row["outcome"] for row in rows]
     counts = {word: outcomes.count(word) for word in ("caught", "missed", "not-shown")}
+    models = dict.fromkeys(row["variant"] for row in rows)
     return {
         "checks": checks,
         "rules": list(RULES.values()),
-        "rows": rows,
+        "models": {name: [row for row in rows if row["variant"] == name] for name in models},
         "counts": counts,
         "power": caught(selftest),
     }

@@ -104,7 +104,7 @@ def test_what_an_engine_said_is_text() -> None:
 def test_every_result_diagnosis_and_fault_is_shown() -> None:
     text = read(page.as_html(report(), "an engine", selftest())).text
     for words in (
-        "✗ 1 checks failed", "golden.fp32", "10,000×", "turned off", "layer 1, rope", "Not observed",
+        "✗ 1 check failed", "golden.fp32", "10,000×", "turned off", "layer 1, rope", "Not observed",
         "1.kv_a_norm", "every position but the first", "seconds", "deepseek-v3 12.3", "Planted faults",
         faults.FAULTS[0].name, "vllm-cpu-rope-strides", "2 of 8 values",
     ):  # fmt: skip

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import httpx2
 
 LARGEST = 16 << 20  # bytes of one answer that are read
+# Seconds: uvicorn closes a connection that was idle for five, and who uses it just then is cut off.
+IDLE = 1.0
 
 
 class GoneError(Exception):
@@ -110,7 +112,9 @@ class Wire:
         with self._lock:
             if self._client is None:
                 self._client = httpx2.Client(
-                    timeout=self.timeout, trust_env=not on_loopback(self.base)
+                    timeout=self.timeout,
+                    trust_env=not on_loopback(self.base),
+                    limits=httpx2.Limits(max_connections=100, keepalive_expiry=IDLE),
                 )
             return self._client
 

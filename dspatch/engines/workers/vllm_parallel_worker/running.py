@@ -47,7 +47,7 @@ def run(asked: Mapping[str, Any]) -> dict[str, Any]:
     engine = vllm.LLM(
         model=asked["checkpoint"], tensor_parallel_size=degree, dtype=asked["dtype"],
         enforce_eager=True, max_model_len=512, max_num_seqs=4, seed=0, skip_tokenizer_init=True,
-        max_logprobs=20, enable_prefix_caching=False, **_share_of_gpu(),
+        max_logprobs=20, enable_prefix_caching=False, **_share_of_gpu(vllm),
     )  # fmt: skip
     started = time.monotonic()
     engine.collective_rpc(keep_weights, args=(str(folder.resolve()),))
@@ -72,9 +72,16 @@ def _keep_said(vllm: Any, engine: Any, asked: Mapping[str, Any], target: Path) -
     target.write_text(json.dumps([_said(each) for each in done]))
 
 
-def _share_of_gpu() -> dict[str, float]:
-    """On GPUs, a tenth of each: small models need no more, and one run starts after the other."""
-    return {"gpu_memory_utilization": 0.1} if import_module("torch").cuda.is_available() else {}
+def _share_of_gpu(vllm: Any) -> dict[str, Any]:
+    """On GPUs, a tenth of each: small models need no more, and one run starts after the other.
+
+    Releases that take a size of the cache measure nothing, which engines beside this one would disturb.
+    """
+    if not import_module("torch").cuda.is_available():
+        return {}
+    size = {"kv_cache_memory_bytes": 1 << 30}
+    fits = size.keys() <= vllm.EngineArgs.__dataclass_fields__.keys()
+    return {"gpu_memory_utilization": 0.1, **(size if fits else {})}
 
 
 def _said(done: Any) -> dict[str, Any]:
