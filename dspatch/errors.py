@@ -407,3 +407,10 @@ class ParallelError(DspatchError):
     """A model cannot be split among so many processes."""
 
     exit_code = 72
+
+
+class FalseAlarmError(DspatchError):
+    """Checks of conformance failed an engine that is said to be sound."""
+
+    exit_code = 74
+    follows_result = True

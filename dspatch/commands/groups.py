@@ -22,7 +22,7 @@ def wheel() -> None:
 
 @click.group()
 def bench() -> None:
-    """Measure engines: the noise of the checks, load, leaks, where time goes."""
+    """Measure engines: noise and false alarms of the checks, load, leaks, where time goes."""
 
 
 @click.group()

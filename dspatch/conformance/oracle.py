@@ -132,6 +132,7 @@ class Oracle:
                     "checkpoint": str(golden.checkpoint.weights),
                     "stored": str(stored) if (stored := golden.checkpoint.stored) else "",
                     "result": str(observed.tensors),
+                    "loaded": observed.facts.get("loaded_in", str(observed.tensors)),
                     "target": str(target),
                     "band": band,
                     "dtype": dtype,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,14 @@ from dspatch.conformance import (
     tolerance,
 )
 from dspatch.conformance import given as own
-from dspatch.conformance.checks.seen import PROBES, QUANTISED, UNQUANTISED, Probe, Seen
+from dspatch.conformance.checks.seen import (
+    PROBES,
+    QUANTISED,
+    UNPROMPTED,
+    UNQUANTISED,
+    Probe,
+    Seen,
+)
 from dspatch.conformance.oracle import Golden, Oracle
 from dspatch.conformance.report import CheckResult, Report
 from dspatch.conformance.small import Case
@@ -83,7 +91,10 @@ def of_cases(
     options: Options | None = None,
     progress: Progress = engines.silent,
 ) -> Report:
-    """The same of small models with seeds of their own; errors as of `run`."""
+    """The same of small models with seeds of their own; errors as of `run`.
+
+    Neighbours of one checkpoint share an engine's start; what no prompt has a part in is judged on the first.
+    """
     bench = make_bench(python=python, out=out, engine=engine, options=options, progress=progress)
     return _run(bench, cases, [])
 
@@ -92,16 +103,30 @@ def _run(bench: Bench, named: Sequence[Case], given: Sequence[Case]) -> Report:
     inspected = list(zip(given, bench.oracle.inspect(given), strict=True))
     cases = [*named, *(one for one, why in inspected if not why)]
     golden = bench.oracle.golden(cases, bench.progress)
-    observed = observe(bench, [trial(case, one) for case, one in zip(cases, golden, strict=True)])
+    further = _further(golden)
+    observed = observe(
+        bench,
+        [
+            trial(case, one, further=more)
+            for case, one, more in zip(cases, golden, further, strict=True)
+        ],
+    )
     seen = measured(bench, list(zip(golden, observed, strict=True)))
     judged = [
-        (one, [*_whole(one, case), *results(one)]) for one, case in zip(seen, cases, strict=True)
+        (one, [*_whole(one, case), *results(one, further=more)])
+        for one, case, more in zip(seen, cases, further, strict=True)
     ]
     for one, (_, found) in zip(observed, judged, strict=True):
         if all(result.status != "fail" for result in found):
             one.tensors.unlink(missing_ok=True)
     damaged = [_damaged(bench, one, why) for one, why in inspected if why]
     return report(bench, observed, [*judged, *damaged])
+
+
+def _further(golden: Sequence[Golden]) -> list[bool]:
+    """Which of them have the checkpoint of the one before: further prompts in an engine that runs already."""
+    paths = [one.checkpoint.path for one in golden]
+    return [before == path for before, path in pairwise([None, *paths])]
 
 
 def _whole(seen: Seen, case: Case) -> list[CheckResult]:
@@ -136,8 +161,13 @@ def make_bench(
     )
 
 
-def trial(case: Case, golden: Golden, *, hooks: bool = False, loads: bool = False) -> Trial:
-    """What the engine does with a case; with its hook faults, or only its faults of loading."""
+def trial(
+    case: Case, golden: Golden, *, hooks: bool = False, loads: bool = False, further: bool = False
+) -> Trial:
+    """What the engine does with a case; with its hook faults, or only its faults of loading.
+
+    With `further` prompts it is not asked again what takes none.
+    """
     planted = {kind: faults.fitting(kind, case.features) for kind in ("hook", "load")}
     return Trial(
         name=case.name,
@@ -150,7 +180,7 @@ def trial(case: Case, golden: Golden, *, hooks: bool = False, loads: bool = Fals
         hook_faults=[
             {"name": f.name, "run": f.run, "hook": f.plants} for f in planted["hook"] if hooks
         ],
-        probes=() if loads else asked(case),
+        probes=() if loads else asked(case, further=further),
         late=small.late(),
         lookup={} if loads else passkey.asked(case.config),
         load_faults=[f.plant for f in planted["load"]] if loads else [],
@@ -163,12 +193,13 @@ def _prompts(case: Case) -> dict[str, list[int]]:
     return found if "passkey" not in case.config else {"block": found["block"]}
 
 
-def asked(case: Case) -> tuple[Probe, ...]:
-    """The runs that ask one thing each, of those that the model has."""
-    if "passkey" in case.config:
-        return ("turned", "passkey")
-    left = UNQUANTISED if case.stored else QUANTISED
-    return tuple(name for name in PROBES if name not in (*left, "passkey"))
+def asked(case: Case, *, further: bool = False) -> tuple[Probe, ...]:
+    """The runs that ask one thing each, of those that the model has; with `further` prompts, that take any."""
+    known: tuple[Probe, ...] = ("turned", "passkey")
+    if "passkey" not in case.config:
+        left = UNQUANTISED if case.stored else QUANTISED
+        known = tuple(name for name in PROBES if name not in (*left, "passkey"))
+    return tuple(name for name in known if not (further and name in UNPROMPTED))
 
 
 def observe(bench: Bench, trials: Sequence[Trial]) -> list[Observed]:
@@ -210,13 +241,18 @@ def _seen(bench: Bench, observed: Observed, measures: Any) -> Seen:
     )
 
 
-def results(seen: Seen) -> list[CheckResult]:
-    """Every check on one model; of an engine that stopped half way, on what it had shown."""
+def results(seen: Seen, *, further: bool = False) -> list[CheckResult]:
+    """Every check on one model; of an engine that stopped half way, on what it had shown.
+
+    On `further` prompts those that other prompts say more about.
+    """
     error = str(seen.facts.get("error", ""))
     if error and not seen.measures:
         return checks.refused(seen, error)
-    backends = ", ".join(seen.facts.get("attention", []))
     stopped = [checks.engine("engine.run", seen, "fail", error)] if error else []
+    if further:
+        return [*stopped, *checks.judge(seen, checks.prompted(seen.config))]
+    backends = ", ".join(seen.facts.get("attention", []))
     return [checks.engine("engine.start", seen, "pass", backends), *stopped, *checks.judge(seen)]
 
 

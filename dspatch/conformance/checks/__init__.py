@@ -56,6 +56,16 @@ NEEDS = {
 
 # And those that one with this key is not asked for.
 UNLESS = {"sampling.distribution": "stored", "sampling.seed": "stored"}
+# What no prompt has a part in: of one load each says one thing.
+OF_LOAD = (
+    "weights.coverage",
+    "weights.values",
+    "weights.quantised",
+    "kernels.route",
+    "kernels.quantised",
+    "rope.table",
+    "cache.latent",
+)
 # All that a model whose weights were made by hand is held to: its layers and experts say nothing else.
 BY_HAND = ("weights.coverage", "weights.values", "rope.table", "longctx.passkey")
 
@@ -70,6 +80,11 @@ def fitting(config: Mapping[str, Any], names: Sequence[str] = ()) -> list[str]:
         and (name not in NEEDS or NEEDS[name] in config)
         and UNLESS.get(name, "") not in config
     ]
+
+
+def prompted(config: Mapping[str, Any]) -> list[str]:
+    """The checks that other prompts say more about."""
+    return [name for name in fitting(config) if name not in OF_LOAD]
 
 
 def judge(seen: Seen, names: Sequence[str] = ()) -> list[CheckResult]:

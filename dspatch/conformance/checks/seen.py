@@ -25,6 +25,8 @@ Run = Literal["alone", "together", "again", Probe]
 QUANTISED: tuple[Probe, ...] = ("dequantised", "multiplied")  # of quantised models only
 # Sampling is the same code for both, and a rounded router would be taken for its fault.
 UNQUANTISED: tuple[Probe, ...] = ("sampled",)
+# They take no prompt: a checkpoint is asked them once, however many sets of prompts it is run on.
+UNPROMPTED: tuple[Probe, ...] = ("routed", "turned", *QUANTISED)
 PROBES: tuple[Probe, ...] = get_args(Probe)
 RUNS: tuple[Run, ...] = get_args(Run)
 

@@ -66,9 +66,9 @@ def measure(task: Mapping[str, Any], target: Path) -> None:
     """Write the measures of `result` against `golden` and `checkpoint` as JSON, by `band` and `scale`."""
     from .measure import measure as compute
 
-    golden, checkpoint, result = (Path(task[key]) for key in ("golden", "checkpoint", "result"))
+    files = (Path(task[key]) for key in ("golden", "checkpoint", "result", "loaded"))
     stored = Path(task["stored"]) if task["stored"] else None
-    found = compute(golden, checkpoint, result, task["band"], task["scale"], task["dtype"], stored)
+    found = compute(*files, task["band"], task["scale"], task["dtype"], stored)
     target.write_text(json.dumps(found, indent=1) + "\n")
 
 

@@ -19,6 +19,7 @@ def measure(
     golden: Path,
     checkpoint: Path,
     result: Path,
+    loaded: Path,
     band: float,
     scale: float,
     dtype: str,
@@ -29,17 +30,18 @@ def measure(
     `runs` has one entry for `alone`, `together`, `again` and each planted fault, `probes` the numbers of
     each run that asked one thing (see `probing`); `weights` compares the parameters read back with the
     checkpoint's, of a quantised one with what is `stored`; `sane` is the oracle against its controls.
+    The parameters lie in `loaded`, which is the `result` itself or that of an earlier run of the same start.
     """
     from safetensors.torch import load_file
 
     expected, found = load_file(golden), load_file(result)
+    read = below(found if loaded == result else load_file(loaded), "weights/")
     known = _grouped(expected)
     stretch = scale if dtype == "float16" else 1.0
     sane = {key: float(value) for key, value in below(expected, "sane.").items()}
     tensors = load_file(checkpoint)
     given = load_file(stored) if stored else tensors
     config = json.loads(checkpoint.with_name("oracle.json").read_text())
-    read = below(found, "weights/")
     compared = weights(_tied(given, read, config), read, dtype)
     held = _held(tensors, read, dtype)
     model = probing.Model(config=config, weights=tensors, held=held, dtype=dtype, stretch=stretch)

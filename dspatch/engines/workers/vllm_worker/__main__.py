@@ -3,7 +3,8 @@
 The request is a list under `trials`; each writes `result.safetensors` and `result.json` into its
 own `out` folder, and `partial.json` beside the tensors after each part of the run, so that a process
 that dies leaves what it had shown. The first trial that fails says so in its `result.json` and is
-the last one, because a failed start leaves vLLM's process-wide state half made.
+the last one, because a failed start leaves vLLM's process-wide state half made. Neighbours with the same
+checkpoint and options share one start.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +26,49 @@ Trial = Mapping[str, Any]
 
 def main(request: Path) -> None:
     """Run every trial of the request."""
-    for trial in json.loads(request.read_text())["trials"]:
-        kept = Kept(Path(trial["out"]))
-        times = kept.facts["seconds"]
-        try:
-            with engine.clock(times, "total"):
-                _load_only(trial, kept) if trial["load_faults"] else _whole(trial, kept)
-        except Exception as error:
-            failed = {"error": _cause(error), "traceback": traceback.format_exc()}
-            kept.facts |= {**failed, "vllm": _version()}
-        kept.write("result.json")
-        print(f"{trial['name']}: {kept.facts.get('error', 'done')} {times}", flush=True)
-        if "error" in kept.facts:
-            break
+    for alike in _by_start(json.loads(request.read_text())["trials"]):
+        with ExitStack() as stack:
+            shared = Shared()
+            if not all(_run(trial, shared, stack) for trial in alike):
+                break
+
+
+def _by_start(trials: Sequence[Trial]) -> Iterator[list[Trial]]:
+    """The trials in runs of neighbours that one start serves; one that only loads has its own."""
+
+    def start(numbered: tuple[int, Trial]) -> Any:
+        number, trial = numbered
+        own = number if trial["load_faults"] else None
+        return trial["checkpoint"], trial["options"], own
+
+    for _, alike in groupby(enumerate(trials), start):
+        yield [trial for _, trial in alike]
+
+
+def _run(trial: Trial, shared: Shared, stack: ExitStack) -> bool:
+    """One trial, in the engine that was started for it or for those before it; whether it ended well."""
+    kept = Kept(Path(trial["out"]))
+    times = kept.facts["seconds"]
+    try:
+        with engine.clock(times, "total"):
+            if trial["load_faults"]:
+                _load_only(trial, kept)
+            else:
+                _whole(trial, kept, shared, stack)
+    except Exception as error:
+        failed = {"error": _cause(error), "traceback": traceback.format_exc()}
+        kept.facts |= {**failed, "vllm": _version()}
+    kept.write("result.json")
+    print(f"{trial['name']}: {kept.facts.get('error', 'done')} {times}", flush=True)
+    return "error" not in kept.facts
+
+
+@dataclass
+class Shared:
+    """A running engine, what it said of itself, and the file with the weights that it loaded."""
+
+    llm: Any = None
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 class Kept:
@@ -71,27 +104,39 @@ class Kept:
         partial.replace(self.out / name)
 
 
-def _whole(trial: Trial, kept: Kept) -> None:
+def _whole(trial: Trial, kept: Kept, shared: Shared, stack: ExitStack) -> None:
     times = kept.facts["seconds"]
-    with ExitStack() as stack:
-        loading = stack.enter_context(weights.observed())
-        with engine.clock(times, "start"):
-            llm = stack.enter_context(engine.started(trial["checkpoint"], trial["options"]))
-        model = engine.model_of(llm)
-        kept.facts |= {**engine.facts(llm), **_load_facts(loading)}
-        kept.part("weights", weights.unfused(loading.parameters, trial["config"]))
-        with engine.clock(times, "alone"):
-            kept.part("alone", runs.alone(llm, model, trial))
-        if trial["only_alone"]:
-            return
-        with engine.clock(times, "together"):
-            kept.part("together", runs.together(llm, model, trial))
-        with engine.clock(times, "again"):
-            kept.part("again", runs.again(llm, model, trial))
-        _probe(llm, model, trial, kept)
-        with engine.clock(times, "faults"):
-            planted, kept.facts["refused"] = runs.faulty(llm, model, trial, probes.PROBES)
-        kept.part("fault", planted)
+    if shared.llm is None:
+        _start(trial, kept, shared, stack)
+    llm, model = shared.llm, engine.model_of(shared.llm)
+    kept.facts |= shared.facts
+    runs.forget(llm)
+    with engine.clock(times, "alone"):
+        kept.part("alone", runs.alone(llm, model, trial))
+    if trial["only_alone"]:
+        return
+    with engine.clock(times, "together"):
+        kept.part("together", runs.together(llm, model, trial))
+    with engine.clock(times, "again"):
+        kept.part("again", runs.again(llm, model, trial))
+    _probe(llm, model, trial, kept)
+    with engine.clock(times, "faults"):
+        planted, kept.facts["refused"] = runs.faulty(llm, model, trial, probes.PROBES)
+    kept.part("fault", planted)
+
+
+def _start(trial: Trial, kept: Kept, shared: Shared, stack: ExitStack) -> None:
+    """Start the engine; the trials after this one find what it loaded in this one's file."""
+    loading = stack.enter_context(weights.observed())
+    with engine.clock(kept.facts["seconds"], "start"):
+        shared.llm = stack.enter_context(engine.started(trial["checkpoint"], trial["options"]))
+    # What ends an engine frees it only when nobody has it any more.
+    stack.callback(setattr, shared, "llm", None)
+    kept.facts |= {**engine.facts(shared.llm), **_load_facts(loading)}
+    kept.part("weights", weights.unfused(loading.parameters, trial["config"]))
+    loaded = {"loaded_in": str(kept.out / "result.safetensors")}
+    told = {key: value for key, value in kept.facts.items() if key not in ("seconds", "reached")}
+    shared.facts = told | loaded
 
 
 def _probe(llm: Any, model: Any, trial: Trial, kept: Kept) -> None:

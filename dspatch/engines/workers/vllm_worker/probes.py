@@ -176,10 +176,10 @@ def selfkl(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
     """
     _, prompt = runs.medium(request)
     every = runs.every_token(llm)
-    first = _sampling(temperature=1.0, max_tokens=DRAWN, seed=5, logprobs=every)
+    first = _sampling(temperature=1.0, max_tokens=DRAWN, seed=5, logprobs=every, **runs.flat())
     drawn = older.generated(llm, [prompt], first)[0].outputs[0]
     tokens = list(drawn.token_ids)
-    again = _sampling(temperature=0.0, max_tokens=1, prompt_logprobs=every)
+    again = _sampling(temperature=0.0, max_tokens=1, prompt_logprobs=every, **runs.flat())
     whole = older.generated(llm, [prompt + tokens], again)[0]
     read = whole.prompt_logprobs[-len(tokens) :]
     return {
@@ -220,7 +220,7 @@ def _chosen(rows: Any, tokens: list[int]) -> Any:
     """The log-probability of each token by its row of raw logits."""
     import torch
 
-    logits = torch.stack([runs.row_of(row) for row in rows]).double().log_softmax(-1)
+    logits = torch.stack([*runs.rows_of(rows)]).double().log_softmax(-1)
     return logits.gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
 
 

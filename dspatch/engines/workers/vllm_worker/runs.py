@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -100,6 +100,7 @@ def generate(
         detokenize=False,
         logprobs=every,
         prompt_logprobs=every if prompt_logits else None,
+        **flat(),
     )
     outputs = older.generated(llm, list(prompts.values()), sampling)
     return {name: _result(output) for name, output in zip(prompts, outputs, strict=True)}
@@ -111,25 +112,42 @@ def every_token(llm: Any) -> int:
     return count
 
 
+def flat() -> dict[str, bool]:
+    """Asks for log-probabilities in flat lists, where a release has them: an object a token costs it seconds."""
+    from vllm import SamplingParams
+
+    return {"flat_logprobs": True} if hasattr(SamplingParams, "flat_logprobs") else {}
+
+
 def _result(output: Any) -> dict[str, Any]:
     import torch
 
     # The first prompt position has no logits: nothing predicts it.
-    rows = [row for row in output.prompt_logprobs or () if row is not None]
-    rows += output.outputs[0].logprobs
+    read = [row for row in rows_of(output.prompt_logprobs or ()) if len(row)]
     return {
         "tokens": integers(list(output.outputs[0].token_ids)),
-        "logits": torch.stack([row_of(row) for row in rows]),
+        "logits": torch.stack([*read, *rows_of(output.outputs[0].logprobs)]),
         "cached": integers([getattr(output, "num_cached_tokens", None) or 0]),
     }
 
 
-def row_of(row: Mapping[int, Any]) -> Any:
-    """The raw logits of one position, (vocab,)."""
+def rows_of(found: Any) -> Iterator[Any]:
+    """The raw logits of each position, (vocab,); of one without any, an empty tensor."""
+    if hasattr(found, "start_indices"):
+        for start, end in zip(found.start_indices, found.end_indices, strict=True):
+            yield _row(found.token_ids[start:end], found.logprobs[start:end])
+    else:
+        for row in found:
+            entries = row or {}
+            yield _row(list(entries), [entry.logprob for entry in entries.values()])
+
+
+def _row(tokens: list[int], logits: list[float]) -> Any:
     import torch
 
-    values = torch.full((len(row),), float("nan"))
-    values[torch.tensor(list(row))] = torch.tensor([entry.logprob for entry in row.values()])
+    # A token that was drawn is named twice.
+    values = torch.full((len(set(tokens)),), float("nan"))
+    values[torch.tensor(tokens, dtype=torch.int64)] = torch.tensor(logits)
     return values
 
 
