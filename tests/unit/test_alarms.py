@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -171,3 +173,17 @@ def test_an_engine_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit) as ended:
         main(["bench", "alarms", "--of", "/no/such/python"])
     assert ended.value.code == 50
+
+
+def test_the_nightly_asks_for_what_there_is(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "ci" / "nightly"
+    subprocess.run(["bash", "-n", script], check=True)
+    text = script.read_text().replace("\\\n", " ")
+    asked = re.findall(r"^ *dspatch ((?:[a-z]+ )+)(.*?)>", text, re.MULTILINE)
+    assert [words.split()[-1] for words, _ in asked] == ["run", "alarms"]
+    for words, rest in asked:
+        command: Any = main
+        for word in words.split():
+            command = command.commands[word]
+        known = {name for option in command.params for name in option.opts}
+        assert set(re.findall(r"(?<= )--?[a-z-]+", f" {rest}")) <= known
