@@ -15,7 +15,7 @@ import pytest
 
 from dspatch.bench import alarms
 from dspatch.bench.alarms import Count, Judged, Plan
-from dspatch.cli import main
+from dspatch.cli import cli, main
 from dspatch.conformance import checkpoint, checks, small, suite
 from dspatch.conformance.report import CheckResult, Status
 from dspatch.conformance.small import Case
@@ -182,7 +182,7 @@ def test_the_nightly_asks_for_what_there_is(tmp_path: Path) -> None:
     asked = re.findall(r"^ *dspatch ((?:[a-z]+ )+)(.*?)>", text, re.MULTILINE)
     assert [words.split()[-1] for words, _ in asked] == ["run", "alarms"]
     for words, rest in asked:
-        command: Any = main
+        command: Any = cli
         for word in words.split():
             command = command.commands[word]
         known = {name for option in command.params for name in option.opts}
