@@ -66,9 +66,10 @@ def measure(task: Mapping[str, Any], target: Path) -> None:
     """Write the measures of `result` against `golden` and `checkpoint` as JSON, by `band` and `scale`."""
     from .measure import measure as compute
 
-    files = (Path(task[key]) for key in ("golden", "checkpoint", "result", "loaded"))
+    golden, checkpoint, result = (Path(task[key]) for key in ("golden", "checkpoint", "result"))
     stored = Path(task["stored"]) if task["stored"] else None
-    found = compute(*files, task["band"], task["scale"], task["dtype"], stored)
+    by = task["band"], task["scale"], task["dtype"]
+    found = compute(golden, checkpoint, result, Path(task["loaded"]), *by, stored)
     target.write_text(json.dumps(found, indent=1) + "\n")
 
 
