@@ -100,6 +100,8 @@ def _logprobs(name: str, dtype: str, found: Mapping[str, Any]) -> CheckResult:
     notes = [f"{found['compared']} compared; {found['equal']} of {found['texts']} texts equal"]
     if limit is None:
         notes.insert(0, tolerance.why_none(LIKE, dtype, device))
+    else:
+        notes.append(f"the limit is that of {LIKE}")
     # Written so that NaN fails.
     near = math.isfinite(off) if limit is None else off <= limit
     seen, told = _spoiled(dtype, found["spoiled"], limit)
@@ -158,14 +160,16 @@ def _measured(
     places = {"one": str(folder / "1"), "many": str(folder / str(degree))}
     own = ("attention", "heads", "seconds")
     facts = {key: value for key, value in ran[-1].items() if key not in own}
-    told = {f"on {count}": _of_run(one) for count, one in zip((1, degree), ran, strict=True)}
+    names = ("on 1 process", f"on {degree} processes")
+    told = {name: _of_run(one) for name, one in zip(names, ran, strict=True)}
     return {**_ask(python, {"compare": places}, folder, options), "facts": facts, "runs": told}
 
 
 def _of_run(ran: Mapping[str, Any]) -> dict[str, Any]:
     """What a report says of one run: attention, its heads in each process, seconds to the start and after."""
     attention, heads = (" or ".join(map(str, ran[key])) for key in ("attention", "heads"))
-    return {"attention": attention, "heads": heads, **ran["seconds"]}
+    seconds = {f"seconds to {what}": count for what, count in ran["seconds"].items()}
+    return {"attention": attention, "heads": heads, **seconds}
 
 
 def _ask(python: Path, asked: Mapping[str, Any], folder: Path, options: Options) -> Any:
