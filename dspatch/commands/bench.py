@@ -176,20 +176,25 @@ def _server(command: options.Command) -> options.Command:
     "--against", metavar="PYTHON|WHEEL",
     help="The peer that takes turns with it; without it the same engine, which shows the spread.",
 )  # fmt: skip
-@click.option("--rounds", type=click.IntRange(min=2), default=5, show_default=True, help="Of each.")
 @click.option(
-    "--requests", type=click.IntRange(min=1), default=24, show_default=True, help="Of a round."
-)
-@click.option(
-    "--concurrency", type=click.IntRange(min=1), default=4, show_default=True, help="At once."
-)
-@click.option(
-    "--prompt-tokens", type=click.IntRange(1, 400), default=128, show_default=True,
-    help="Of each request.",
+    "--rounds", type=click.IntRange(min=2), default=5, show_default=True, metavar="N",
+    help="How many rounds each server gets.",
 )  # fmt: skip
 @click.option(
-    "--output-tokens", type=click.IntRange(2, 100), default=32, show_default=True,
-    help="Of each request.",
+    "--requests", type=click.IntRange(min=1), default=24, show_default=True, metavar="N",
+    help="Requests of a round.",
+)  # fmt: skip
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), default=4, show_default=True, metavar="N",
+    help="Requests at once.",
+)  # fmt: skip
+@click.option(
+    "--prompt-tokens", type=click.IntRange(1, 400), default=128, show_default=True, metavar="N",
+    help="Tokens of each prompt.",
+)  # fmt: skip
+@click.option(
+    "--output-tokens", type=click.IntRange(2, 100), default=32, show_default=True, metavar="N",
+    help="Tokens of each answer.",
 )  # fmt: skip
 @options.as_json
 def load(
@@ -234,7 +239,7 @@ def load(
 @click.option("--url", metavar="URL", help="A server that runs on this machine; with --pid.")
 @click.option("--pid", type=click.IntRange(min=1), metavar="N", help="With --url: its process.")
 @click.option(
-    "--minutes", type=click.FloatRange(min=0.05), default=30.0, show_default=True,
+    "--minutes", type=click.FloatRange(min=0.05), default=30.0, show_default=True, metavar="N",
     help="How long; hours are better.",
 )  # fmt: skip
 @click.option(
@@ -280,7 +285,7 @@ def soak(
 @bench.command("profile")
 @_server
 @click.option(
-    "--requests", type=click.IntRange(1, 100), default=8, show_default=True,
+    "--requests", type=click.IntRange(1, 100), default=8, show_default=True, metavar="N",
     help="How many are profiled, after one that is not.",
 )  # fmt: skip
 @options.as_json

