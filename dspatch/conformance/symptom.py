@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from dspatch.conformance import statistic, tolerance
 from dspatch.conformance.causes import knowledge
-from dspatch.conformance.checks import inside
-from dspatch.conformance.checks.seen import Seen
+from dspatch.conformance.checks import golden, inside
+from dspatch.conformance.checks.seen import Prompts, Seen
 from dspatch.conformance.checks.weights import lost
 
 Kind = Literal["load", "weights", "run"]
@@ -100,7 +100,9 @@ def _run(seen: Seen, run: str, band: float) -> Symptom | None:
     prompts = seen.prompts(run)
     choices = tolerance.find("indexer.choices", seen.dtype, seen.device)
     missed = choices.limit if choices else 0.0
-    of = _Judge(dtype=seen.dtype, band=band, missed=missed, routers=_routers(seen, run))
+    narrow = statistic.typical("layers.inside", seen.dtype)
+    beyond = frozenset([*_routers(seen, run), *_beyond(prompts, band)] if narrow else ())
+    of = _Judge(dtype=seen.dtype, band=band, missed=missed, beyond=beyond)
     wrong = [
         (_order(*_split(name)), prompt, name, entry)
         for prompt, measures in prompts.items()
@@ -124,29 +126,36 @@ def _run(seen: Seen, run: str, band: float) -> Symptom | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Judge:
-    """What is wrong of one prompt: beyond `band`, a score `missed`, a choice of one of the `routers`.
+    """What is wrong of one prompt: beyond `band`, or a score `missed`.
 
-    These are named as places, and wrong by the tokens of all prompts: of one some may be turned by rounding.
+    Where rounding turns routers, places are wrong by the tokens of all prompts, and named as those `beyond`: of one
+    prompt some tokens may be turned, and of a short one few are kept.
     """
 
     dtype: str
     band: float
     missed: float
-    routers: frozenset[str]
+    beyond: frozenset[str]
 
     def wrong(self, name: str, entry: Mapping[str, Any]) -> bool:
-        """Whether an operation is: any token of it in float32, a typical one where rounding turns routers."""
-        if not statistic.typical("layers.inside", self.dtype):
-            return bool(entry["off"])
-        if name.endswith(inside.CHOICE):
-            return bool(entry["off"]) and name in self.routers
-        return not inside.value(entry, self.dtype) <= self.band
+        """Whether an operation is, in any token in float32, in a typical one where rounding turns routers."""
+        narrow = statistic.typical("layers.inside", self.dtype)
+        return bool(entry["off"]) and (not narrow or name in self.beyond)
 
-    def of_all(self, measures: Mapping[str, Any], name: str, whole: Sequence[float]) -> float:
-        """How far off a layer or the logits are over all positions; `whole` are those of several parts."""
+    def whole(self, name: str, values: Sequence[float]) -> bool:
+        """Whether a layer or the logits are, over all positions; `values` are those of several parts."""
         if statistic.typical("layers.inside", self.dtype):
-            return statistic.median(measures["each"].get(name, [None]))
-        return max(map(statistic.rank, whole), default=0.0)
+            return name in self.beyond
+        return not max(map(statistic.rank, values), default=0.0) <= self.band
+
+
+def _beyond(prompts: Prompts, band: float) -> Iterator[str]:
+    """The operations, layers and logits whose median token of all prompts is beyond the band."""
+    names = {name for measures in prompts.values() for name, _ in measures.get("layers", ())}
+    whole = {name: statistic.median(golden.tokens(prompts, name)) for name in [*names, "logits"]}
+    for name, value in {**inside.typical(prompts), **whole}.items():
+        if not value <= band:
+            yield name
 
 
 def _routers(seen: Seen, run: str) -> frozenset[str]:
@@ -175,15 +184,11 @@ def _entries(measures: Mapping[str, Any], judge: _Judge) -> Iterator[tuple[str, 
     for name, value in measures.get("layers", ()):
         own = "final_norm" if name == "final" else f"{name.removeprefix('layer.')}.layer"
         # Counted over all positions, where the places above have some of them.
-        if own not in wrong and not judge.of_all(measures, name, [value]) <= judge.band:
+        if own not in wrong and judge.whole(name, [value]):
             yield own, {"relative": value}
     logits = [v for key in ("prefill_rel", "decode_rel") if (v := measures.get(key)) is not None]
     # A text that goes another way is measured up to there, so that its logits still compare.
-    if (
-        logits
-        and "head" not in wrong
-        and not judge.of_all(measures, "logits", logits) <= judge.band
-    ):
+    if logits and "head" not in wrong and judge.whole("logits", logits):
         yield "head", {"relative": max(logits)}
 
 

@@ -29,7 +29,7 @@ def each(**changes: Any) -> dict[str, Any]:
 
 
 def place(**changes: Any) -> dict[str, Any]:
-    return {"relative": 2e-13, "typical": 1e-13, "off": [], **changes}
+    return {"relative": 2e-13, "each": [1e-13, 2e-13], "off": [], **changes}
 
 
 def prompt(**changes: Any) -> dict[str, Any]:

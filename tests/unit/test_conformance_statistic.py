@@ -90,7 +90,7 @@ def turned(**changes: Any) -> dict[str, Any]:
     values |= {name: spread(0.04) for name in ("logprob", "best")}
     known = each(**{**values, "margin": spread(0.0, 0.6), **changes})
     worst = {"prefill_rel": 0.01, "decode_rel": 0.02, "prefill_logprob": 2.0, "decode_logprob": 1.5}
-    inside = {"0.rope": place(relative=0.1, typical=changes.get("rope", 1e-5), off=[16])}
+    inside = {"0.rope": place(relative=0.1, each=[changes.get("rope", 1e-5)] * 2, off=[16])}
     return prompt(
         **{**worst, "worst_missed_margin": 0.9, "best": 0.5, "argmax_missed": 9, "each": known},
         places={"rows": [0, 16], "found": inside, "unobserved": []},
@@ -139,6 +139,23 @@ def test_a_diagnosis_goes_by_the_typical_token_and_turned_routers_are_no_place()
     wrong = diagnosis.diagnose(narrow(rope=0.02), found, unasked)
     assert wrong is not None
     assert wrong.symptom.place == "0.rope"
+
+
+def test_a_place_is_not_wrong_by_the_few_tokens_of_one_prompt() -> None:
+    """A text that parts early leaves few tokens of its prompt, and these may be the ones that rounding turned."""
+    found = [judged("golden.fp32", narrow(**WRONG["golden.fp32"]))]
+    few, many = narrow().measures, narrow(rope=0.02).measures
+    alone = {"short": few["runs"]["alone/"]["short"], "long": few["runs"]["alone/"]["long"]}
+    parted = many["runs"]["alone/"]["short"]
+    parted["places"]["found"]["0.rope"]["each"] = [0.02]
+    runs = {**few["runs"], "alone/": {**alone, "short": parted}}
+    of = replace(narrow(), measures={**few, "runs": runs})
+    assert diagnosis.diagnose(of, found, unasked) is None
+    assert judged("layers.inside", of).status == "pass"
+    alone["long"]["places"]["found"]["0.rope"]["each"] = [1e-5, 0.02]
+    wrong = diagnosis.diagnose(of, found, unasked)
+    assert wrong is not None
+    assert (wrong.symptom.place, judged("layers.inside", of).status) == ("0.rope", "fail")
 
 
 @pytest.mark.parametrize(

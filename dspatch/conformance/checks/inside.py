@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dspatch.conformance import statistic
-from dspatch.conformance.checks.seen import Seen, Verdict, unseen
+from dspatch.conformance.checks.seen import Prompts, Seen, Verdict, unseen
 from dspatch.conformance.faults import Fault
 from dspatch.conformance.statistic import rank
 
@@ -17,15 +17,19 @@ OF_ALL_TOKENS = ("golden.fp32", "layers.inside", "greedy.forced")
 
 
 def operations(seen: Seen) -> Verdict:
-    """The results of all operations that can be watched, at the positions that the oracle kept."""
+    """The results of all operations that can be watched, at the positions that the oracle kept.
+
+    In less than float32 the median of these positions, of all prompts together: few are kept of a short one.
+    """
     if not seen.alone:
         return unseen("no prompt was run")
-    found = list(_values(seen))
+    narrow = statistic.typical("layers.inside", seen.dtype)
+    found = _medians(seen.alone) if narrow else list(_values(seen))
     if not found:
         return unseen("no operation of this engine could be watched")
-    worst, place, prompt = max(found)
-    operations = len({place for _, place, _ in found})
-    note = f"worst: {place} of `{prompt}`; {operations} operations"
+    worst, place = max(found)
+    operations = len({name.partition(" of ")[0] for _, name in found})
+    note = f"worst: {place}; {operations} operations"
     return Verdict(measured=worst, unit="relative difference", note=note)
 
 
@@ -34,16 +38,25 @@ def places(measures: Mapping[str, Any]) -> Mapping[str, Any]:
     return measures.get("places") or {"rows": [], "found": {}, "unobserved": []}
 
 
-def value(entry: Mapping[str, Any], dtype: str) -> float:
-    """How far off one operation is: over all positions, or at the median one."""
-    return rank(entry["typical" if statistic.typical("layers.inside", dtype) else "relative"])
+def typical(prompts: Prompts) -> dict[str, float]:
+    """How far off each operation is at the median of the positions that were kept of all prompts."""
+    found: dict[str, list[float | None]] = {}
+    for measures in prompts.values():
+        for place, entry in places(measures)["found"].items():
+            if not place.endswith(CHOICE):
+                found.setdefault(place, []).extend(entry["each"])
+    return {place: statistic.median(each) for place, each in found.items() if each}
 
 
-def _values(seen: Seen) -> Iterator[tuple[float, str, str]]:
+def _medians(prompts: Prompts) -> list[tuple[float, str]]:
+    return [(value, place) for place, value in typical(prompts).items()]
+
+
+def _values(seen: Seen) -> Iterator[tuple[float, str]]:
     for prompt, measures in seen.alone.items():
         for place, entry in places(measures)["found"].items():
             if not place.endswith(CHOICE):
-                yield value(entry, seen.dtype), place, prompt
+                yield rank(entry["relative"]), f"{place} of `{prompt}`"
 
 
 def at(seen: Seen, fault: Fault) -> float | None:
@@ -53,8 +66,12 @@ def at(seen: Seen, fault: Fault) -> float | None:
     """
     if fault.caught_by not in OF_ALL_TOKENS:
         return None
-    found = [places(measures)["found"] for measures in seen.prompts(fault.run).values()]
+    prompts = seen.prompts(fault.run)
+    if statistic.typical("layers.inside", seen.dtype):
+        known = typical(prompts)
+        return next((known[place] for place in fault.at if place in known), None)
+    found = [places(measures)["found"] for measures in prompts.values()]
     for place in (place for place in fault.at if not place.endswith(CHOICE)):
-        if known := [value(one[place], seen.dtype) for one in found if place in one]:
-            return max(known)
+        if off := [rank(one[place]["relative"]) for one in found if place in one]:
+            return max(off)
     return None

@@ -40,5 +40,4 @@ def measure(
 
 def _short(values: Tensor, count: int) -> list[float]:
     # What cannot be compared as a whole is wrong at every token.
-    told = values.tolist() if len(values) == count else [float("inf")] * count
-    return [float(f"{value:.3g}") for value in told]
+    return metrics.short(values) if len(values) == count else [float("inf")] * count

@@ -46,6 +46,11 @@ def by_row(measured: Tensor, expected: Tensor) -> Tensor:
     return rows.nan_to_num(nan=float("inf"), posinf=float("inf"))
 
 
+def short(rows: Tensor) -> list[float]:
+    """The numbers to three digits, which is what is kept of each token."""
+    return [float(f"{value:.3g}") for value in rows.tolist()]
+
+
 def median(rows: Tensor) -> float:
     """The middle one of such numbers, the larger of two; inf where one is, or where there are none.
 

@@ -66,7 +66,7 @@ def _own(name: str) -> str:
 
 
 def _place(expected: Tensor, found: Tensor, positions: Tensor, band: float) -> dict[str, Any]:
-    """The relative difference over all rows and of the median one.
+    """The relative difference over all rows and of each, to three digits.
 
     Of the rows off: positions, manner, one token's values.
     """
@@ -74,7 +74,7 @@ def _place(expected: Tensor, found: Tensor, positions: Tensor, band: float) -> d
     off = (~(rows <= band)).nonzero().flatten().tolist()
     out: dict[str, Any] = {
         "relative": metrics.relative(found, expected),
-        "typical": metrics.median(rows) if len(rows) else 0.0,
+        "each": metrics.short(rows),
         "off": positions[off].tolist(),
     }
     if off:
