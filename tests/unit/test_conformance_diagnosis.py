@@ -273,6 +273,22 @@ class Rows:
         self.shape = (rows,)
 
 
+def test_a_row_is_not_taken_for_one_of_a_text_that_has_the_same_token_there() -> None:
+    rows = watching.Rows()
+    rows.add("odd", [5, 6, 7], [0, 2])
+    # Nothing is kept of its third position, and yet it has the token that the other has there.
+    rows.add("long", [9, 8, 7, 4], [0, 3])
+    assert (rows.find((2, 7)), rows.find((0, 5)), rows.find((3, 4))) == (
+        None,
+        ("odd", 0),
+        ("long", 1),
+    )
+    rows.alone = "long"
+    assert (rows.find((2, 7)), rows.find((3, 4))) == (None, ("long", 1))
+    rows.alone = "odd"
+    assert (rows.find((2, 7)), rows.find((3, 4)), rows.find((1, 6))) == (("odd", 1), None, None)
+
+
 @pytest.mark.parametrize("value", [None, "no tensor", Rows(3), Rows(0)])
 def test_what_has_another_form_stays_unobserved_and_stops_nothing(value: object) -> None:
     places = object.__new__(watching.Places)

@@ -158,6 +158,19 @@ def test_a_place_is_not_wrong_by_the_few_tokens_of_one_prompt() -> None:
     assert (wrong.symptom.place, judged("layers.inside", of).status) == ("0.rope", "fail")
 
 
+def test_a_router_is_told_by_all_its_tokens_and_not_by_the_few_that_were_kept() -> None:
+    found = [judged("golden.fp32", narrow(**WRONG["golden.fp32"]))]
+    for turned_tokens, where in ((100, "1.router_choice"), (9, None)):
+        of = narrow()
+        for measures in of.measures["runs"]["alone/"].values():
+            measures["routes"] = [[1, turned_tokens, 311], [2, 0, 311]]
+            choice = {"relative": 0.1, "off": [16]}
+            kept = {"rows": [16 * n for n in range(10)], "found": {"1.router_choice": choice}}
+            measures["places"] = {**kept, "unobserved": []}
+        told = diagnosis.diagnose(of, found, unasked)
+        assert (told and told.symptom.place) == where
+
+
 @pytest.mark.parametrize(
     ("dtype", "check", "place", "misplaced"),
     [

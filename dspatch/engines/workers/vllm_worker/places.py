@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,22 +28,44 @@ FUSED = "self_attn.fused_qkv_a_proj"
 ROTARY = ("self_attn.rotary_emb", "self_attn.mla_attn.rotary_emb")
 
 
-class Places:
-    """Rows of tensors by operation, for every prompt; `seen` are the positions that were run.
+class Rows:
+    """Which row of which prompt a token is that a pass has at a position, wherever in a batch it stands.
 
-    A row of a pass is known by its position and token, so that it may stand anywhere in a batch.
+    While one prompt runs by itself it is that `alone`; else what any other text has there, too, is nobody's.
     """
+
+    def __init__(self) -> None:
+        self.alone = ""
+        self.known: dict[tuple[int, int], dict[str, int]] = {}
+        self.texts: Counter[tuple[int, int]] = Counter()
+
+    def add(self, prompt: str, ids: list[int], rows: list[int]) -> None:
+        """Know a text, and the positions that are kept of it."""
+        self.texts.update(enumerate(ids))
+        for number, position in enumerate(rows):
+            self.known.setdefault((position, ids[position]), {})[prompt] = number
+
+    def find(self, pair: tuple[int, int]) -> tuple[str, int] | None:
+        """The prompt, and the number of its row, of a position and a token."""
+        rows = self.known.get(pair, {})
+        if self.alone:
+            return (self.alone, rows[self.alone]) if self.alone in rows else None
+        return next(iter(rows.items())) if rows and self.texts[pair] == 1 else None
+
+
+class Places:
+    """Rows of tensors by operation, for every prompt; `seen` are the positions that were run."""
 
     def __init__(self, golden: Path, prompts: Mapping[str, Any]) -> None:
         from safetensors import safe_open
 
-        self.known: dict[tuple[int, int], tuple[str, int] | None] = {}
+        self.rows = Rows()
         self.seen: dict[str, list[bool]] = {}
         with safe_open(golden, "pt") as file:
             for prompt in prompts:
                 ids, rows = (file.get_tensor(f"{prompt}.{key}").tolist() for key in ("ids", "rows"))
                 self.seen[prompt] = [False] * len(rows)
-                self._know(prompt, ids, rows)
+                self.rows.add(prompt, ids, rows)
         self.parts: dict[str, list[tuple[list[tuple[str, int]], Any]]] = {}
         self.targets: list[tuple[str, int]] = []
         self.index: list[int] = []
@@ -51,12 +74,6 @@ class Places:
         self.layer = 0
         self.taken: set[str] = set()
 
-    def _know(self, prompt: str, ids: list[int], rows: list[int]) -> None:
-        for number, position in enumerate(rows):
-            key = position, ids[position]
-            # Two prompts with the same token at the same place cannot be told apart there.
-            self.known[key] = None if key in self.known else (prompt, number)
-
     def begin(self, positions: Any) -> None:
         """A forward pass starts: find the rows to keep."""
         self.targets, self.index, self.taken = [], [], set()
@@ -64,7 +81,7 @@ class Places:
             return
         pairs = zip(positions.tolist(), self.tokens.tolist(), strict=True)
         for number, pair in enumerate(pairs):
-            if (target := self.known.get(pair)) is not None:
+            if (target := self.rows.find(pair)) is not None:
                 self.targets.append(target)
                 self.index.append(number)
                 self.seen[target[0]][target[1]] = True

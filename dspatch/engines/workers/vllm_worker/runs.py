@@ -20,6 +20,7 @@ def alone(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
     out: Tensors = {}
     with watching(model, request) as places:
         for name, prompt in request["prompts"].items():
+            _by_itself(places, name)
             with recording(model) as recorder:
                 result = generate(llm, {name: prompt}, request["steps"], prompt_logits=True)
             found = {key: value for key, value in result[name].items() if key != "cached"}
@@ -41,8 +42,14 @@ def again(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
     out: Tensors = {}
     with watching(model, request) as places:
         for name, prompt in request["prompts"].items():
+            _by_itself(places, name)
             out |= _flat(generate(llm, {name: prompt}, request["steps"], prompt_logits=False))
     return out | _joined(places, request)
+
+
+def _by_itself(places: Places | None, name: str) -> None:
+    if places:
+        places.rows.alone = name
 
 
 def _joined(places: Places | None, request: Mapping[str, Any]) -> Tensors:
