@@ -31,6 +31,11 @@ APART = (
         "quantised", ("checkpoints", "adversarial", "tp"),
         "--quantised names models of its own: only --variant goes with it",
     ),
+    (
+        "names",
+        ("checkpoints", "selftest", "adversarial", "quantised", "tp", "dtype", "reference_ops", "against"),
+        "--names loads no weights: only --variant goes with it, and what says the engine",
+    ),
     ("selftest", ("tp",), "--tp plants its faults, exchanged shards, in every run"),
 )  # fmt: skip
 NEEDED = (("against", "checkpoints", _LOST), ("prompts", "against", _LOST))
@@ -83,6 +88,10 @@ NEEDED = (("against", "checkpoints", _LOST), ("prompts", "against", _LOST))
     help="Hold N processes (tensor parallelism) against one.",
 )  # fmt: skip
 @click.option(
+    "--names", is_flag=True,
+    help="Hold the tensors' names of published checkpoints against what the engine's loaders take.",
+)  # fmt: skip
+@click.option(
     "--prepare", metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False),
     help="Run no engine: make golden results, to be taken to a machine that cannot make them.",
 )  # fmt: skip
@@ -98,6 +107,7 @@ def conformance(
     against: Path | None,
     prompts: Path | None,
     tp: int | None,
+    names: bool,
     prepare: Path | None,
     fresh: bool,
     as_json: bool,
@@ -123,6 +133,7 @@ def conformance(
     dspatch conformance --env .venv/bin/python --variant deepseek-v3 --quantised fp8
     dspatch conformance --env .venv/bin/python --checkpoint ./tiny-deepseek
     dspatch conformance --tp 2
+    dspatch conformance --names --variant deepseek-v3
     dspatch conformance --prepare goldens --variant deepseek-v3
     dspatch conformance --url http://127.0.0.1:8000
     dspatch conformance --api --rev v0.32.0
@@ -146,7 +157,7 @@ def conformance(
             reference_ops=reference_ops, selftest=selftest, fresh=fresh, checkpoints=checkpoints,
             adversarial=adversarial,
         )  # fmt: skip
-        show.proven(_run(env, wheel, given, console, wanted, tp), console)
+        show.proven(_run(env, wheel, given, console, wanted, tp, names), console)
 
 
 def _need_together() -> None:
@@ -204,17 +215,22 @@ def _run(
     console: Console,
     wanted: Wanted,
     tp: int | None,
+    names: bool,
 ) -> Proven:
-    from dspatch.stages import prove, prove_any, prove_parallel
+    from dspatch.stages import prove, prove_any, prove_names, prove_parallel
 
     if env is None and wheel is None:
         job = words.job_to_prove(given)
+        if names:
+            return prove_names.of_job(job, console, wanted)
         return (
             prove_parallel.of_job(job, tp, console, wanted)
             if tp
             else prove.run(job, console, wanted)
         )
     subject = _subject(env, wheel, given)
+    if names:
+        return prove_names.of_subject(subject, console, wanted)
     if tp:
         return prove_parallel.of_subject(subject, tp, console, wanted)
     return prove_any.run(subject, console, wanted)

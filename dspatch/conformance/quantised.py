@@ -84,6 +84,20 @@ def refused(engine: str, version: str, case: Case, flags: Iterable[str], ask: As
     return ""
 
 
+def never(engine: str, version: str, stored: str) -> str:
+    """Why a release serves no model that is stored so, whatever its router and the processor; empty where it may."""
+    try:
+        own = Version(Version(version).public)
+    except InvalidVersion:
+        return ""
+    rows = [
+        row
+        for row in _table().get(engine, ())
+        if stored in row["stored"] and not row.keys() & {"cpu", "routers", "finding"}
+    ]
+    return next((str(row["why"]) for row in rows if _speaks_of(row, own)), "")
+
+
 def _speaks_of(row: Mapping[str, Any], own: Version) -> bool:
     first, end = row.get("from"), row.get("before")
     return (not first or own >= Version(first)) and (not end or own < Version(end))

@@ -1,0 +1,204 @@
+"""Whether an engine's loaders take a published checkpoint's names: each once, every parameter filled."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dspatch import engines
+from dspatch.conformance import published, quantised
+from dspatch.conformance.published import Published
+from dspatch.conformance.report import CheckResult, Report, Status
+from dspatch.engines import Options, vllm, worker
+from dspatch.errors import EngineError, UncomputableError
+
+WORKER = vllm.WORKERS / "vllm_names_worker"
+DTYPE = "bfloat16"
+STAGES = 2
+LAYER = re.compile(r"model\.layers\.(\d+)\.")
+# What the main model and the one that drafts for it may both take: they are one table in use.
+SHARED = frozenset({"model.embed_tokens.weight", "lm_head.weight"})
+SHOWN = 3
+
+
+def cases(variants: Sequence[str], engine: str, version: str, form: str = "") -> list[Published]:
+    """The checkpoints to load: as published, where a CPU build takes them so, else written as bfloat16.
+
+    Raises `UnknownVariantError` for a variant whose tensors nobody has listed, `UncomputableError` for
+    a `form` that the release refuses.
+    """
+    return [_case(name, engine, version, form) for name in variants]
+
+
+def _case(name: str, engine: str, version: str, form: str) -> Published:
+    case = published.checkpoint(name, form)
+    why = refused(case, engine, version)
+    if why and form:
+        raise UncomputableError(
+            f"{engine} {version} does not load {case.name}.", why=why, next="leave out the form"
+        )
+    return published.checkpoint(name, "bf16") if why else case
+
+
+def refused(case: Published, engine: str, version: str) -> str:
+    """Why a CPU build of the release loads no weights in FP8 blocks, on any processor; empty where it does."""
+    return quantised.never(engine, version, "fp8-blocks") if case.form == "fp8" else ""
+
+
+def run(
+    models: Sequence[Published],
+    *,
+    python: Path,
+    engine: str = vllm.NAME,
+    options: Options,
+    progress: engines.Progress = engines.silent,
+) -> Report:
+    """Have the engine load each checkpoint, as tensors without storage; raises `EngineError` for another engine."""
+    if engine != vllm.NAME:
+        raise EngineError(
+            f"what {engine}'s loaders take is not known.",
+            why=f"only {vllm.NAME}'s are run",
+            next="leave out --names",
+        )
+    progress(f"{engine} loads {', '.join(case.name for case in models)}")
+    asked = {"cases": [request(case) for case in models]}
+    found = worker.ask(python, WORKER, asked, env=_environment(options), timeout=options.timeout)
+    results = [
+        each
+        for case, load in zip(models, found["cases"], strict=True)
+        for each in judged(case, load)
+    ]
+    return Report(results=tuple(results), facts={"engine": engine, **found["facts"]})
+
+
+def _environment(options: Options) -> dict[str, str]:
+    return {**vllm.environment(options), "VLLM_LOGGING_LEVEL": "ERROR", "GLOO_SOCKET_IFNAME": "lo"}
+
+
+def request(case: Published) -> dict[str, Any]:
+    """What the worker is asked of a checkpoint."""
+    draft = bool(case.config.get("num_nextn_predict_layers"))
+    return {"config": case.config, "tensors": case.tensors, "draft": draft, "stages": STAGES}
+
+
+def judged(case: Published, found: Mapping[str, Any]) -> list[CheckResult]:
+    """The verdicts on one checkpoint, as the worker loaded it."""
+    loads = {"main": found["main"], "draft": found["draft"]}
+    refusals = [
+        f"{which}: {load['refused']}" for which, load in loads.items() if load and "refused" in load
+    ]
+    if refusals:
+        return [
+            _result(case, "engine.start", "fail", note="; ".join(refusals)),
+            *(_unshown(case, check) for check in ("names.taken", "names.filled", "names.stages")),
+        ]
+    return [_taken(case, loads), _filled(case, loads), _staged(case, found)]
+
+
+def _taken(case: Published, loads: Mapping[str, Any]) -> CheckResult:
+    main = set(loads["main"]["consumed"])
+    draft = set(loads["draft"]["consumed"]) if loads["draft"] else set()
+    ahead = {name for name in case.tensors if _ahead(name, case.config)}
+    excused = set() if loads["draft"] else ahead
+    wrong = {
+        "taken by none": [n for n in case.tensors if n not in main | draft | excused],
+        "taken by both": sorted(main & draft - SHARED),
+        "of prediction layers, taken by the main model": sorted(main & ahead),
+        "of the main model, taken by the draft": sorted(draft - ahead - SHARED),
+    }
+    said = f"{len(case.tensors)} names: the main model takes {len(main)}"
+    if loads["draft"]:
+        said += f", the draft {len(draft)}, {len(main & draft)} of them both"
+    elif ahead:
+        said += f" and skips {len(ahead)} of prediction layers, for which this release has no model"
+    errors = [each["error"] for each in loads.values() if each and each["error"]]
+    return _verdict(case, "names.taken", wrong, "names", said, errors)
+
+
+def _filled(case: Published, loads: Mapping[str, Any]) -> CheckResult:
+    wrong = {
+        f"of the {which} not filled exactly": [
+            f"{name} ({told['got']} of {told['size']})" for name, told in _unfit(load).items()
+        ]
+        for which, load in loads.items()
+        if load
+    }
+    whole = " and ".join(
+        f"{load['parameters']} parameters of the {which} with {load['elements']} elements"
+        for which, load in loads.items()
+        if load
+    )
+    return _verdict(case, "names.filled", wrong, "parameters", whole, [])
+
+
+def _unfit(load: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters that got too much or too little, but for a shared table that was written twice."""
+    return {
+        name: told
+        for name, told in load["unfit"].items()
+        if not (told["got"] == len(told["of"]) * told["size"] and SHARED & set(told["of"]))
+    }
+
+
+def _staged(case: Published, found: Mapping[str, Any]) -> CheckResult:
+    stages = found["stages"]
+    reasons = [stage["refused"] for stage in stages if "refused" in stage] or [
+        found.get("unstaged", "")
+    ]
+    if any(reasons) or not stages:
+        return _unshown(case, "names.stages", "; ".join(dict.fromkeys(filter(None, reasons))))
+    counted = Counter(name for stage in stages for name in stage["consumed"])
+    main = set(found["main"]["consumed"])
+    wrong = {
+        "taken by no stage": sorted(main - counted.keys()),
+        "taken by several": sorted(
+            n for n, times in counted.items() if times > 1 and n not in SHARED
+        ),
+        "not the main model's": sorted(counted.keys() - main),
+        "not filled exactly": [name for stage in stages for name in _unfit(stage)],
+    }
+    said = f"{len(stages)} stages: " + " and ".join(str(len(stage["consumed"])) for stage in stages)
+    errors = [stage["error"] for stage in stages if stage["error"]]
+    return _verdict(case, "names.stages", wrong, "names", said, errors)
+
+
+def _ahead(name: str, config: Mapping[str, Any]) -> bool:
+    layer = LAYER.match(name)
+    return layer is not None and int(layer[1]) >= config["num_hidden_layers"]
+
+
+def _verdict(
+    case: Published,
+    check: str,
+    wrong: Mapping[str, Sequence[str]],
+    unit: str,
+    said: str,
+    errors: Sequence[str],
+) -> CheckResult:
+    count = sum(map(len, wrong.values())) + len(errors)
+    told = [*errors, *(f"{what}: {_some(names)}" for what, names in wrong.items() if names)]
+    return _result(
+        case,
+        check,
+        "fail" if count else "pass",
+        measured=count,
+        tolerance=0,
+        unit=unit,
+        note="; ".join(told) or said,
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _unshown(case: Published, check: str, why: str = "") -> CheckResult:
+    return _result(case, check, "not-shown", note=why or "the engine did not make this model")
+
+
+def _result(case: Published, check: str, status: Status, **more: Any) -> CheckResult:
+    return CheckResult(check=check, variant=case.name, dtype=DTYPE, status=status, **more)

@@ -1,0 +1,1 @@
+"""Whether vLLM's loaders take a checkpoint's names: tensors without storage, in the sizes of the checkpoint."""

@@ -1,0 +1,107 @@
+"""Make vLLM's models of a config without storage: whole ones, pipeline stages of them, and what drafts for them."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+
+LENGTH = 512  # tokens; nothing of a name depends on it
+
+
+class Nowhere(TorchFunctionMode):  # type: ignore[misc]
+    """Every new tensor has sizes and no storage, whatever device is named for it."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of PyTorch, on the device `meta` where it makes a tensor."""
+        kwargs = dict(kwargs or {})
+        if func in _device_constructors():
+            kwargs["device"] = "meta"
+        return func(*args, **kwargs)
+
+
+def drafts() -> bool:
+    """Whether the vLLM that is installed has a model for DeepSeek's multi-token prediction."""
+    return importlib.util.find_spec("vllm.model_executor.models.deepseek_mtp") is not None
+
+
+def model(folder: str, *, draft: bool = False, stage: tuple[int, int] = (0, 1)) -> Any:
+    """The engine's model of `folder`/config.json: the main one or the draft's, or one of so many stages."""
+    # Which kernels a processor has decides no name; these ask for tiles before they make parameters.
+    torch.cpu._is_amx_tile_supported = lambda: True
+    older = importlib.util.find_spec("vllm.v1") is None
+    return (_older if older else _model)(folder, draft, stage)
+
+
+def _model(folder: str, draft: bool, stage: tuple[int, int]) -> Any:
+    from vllm.config import set_current_vllm_config
+    from vllm.model_executor.model_loader.utils import initialize_model
+
+    config = _arguments(folder, draft).create_engine_config()
+    with set_current_vllm_config(config), _among(stage):
+        chosen = config.speculative_config.draft_model_config if draft else config.model_config
+        with Nowhere(), _dtype(config.model_config.dtype):
+            return initialize_model(vllm_config=config, model_config=chosen)
+
+
+def _older(folder: str, draft: bool, stage: tuple[int, int]) -> Any:
+    from vllm.model_executor.model_loader import loader
+
+    config = _arguments(folder, draft).create_engine_config()
+    wanted = inspect.signature(loader._initialize_model).parameters
+    given = {name: getattr(config, name, None) for name in wanted}
+    with _among(stage), Nowhere(), _dtype(config.model_config.dtype):
+        return loader._initialize_model(**given)
+
+
+def _arguments(folder: str, draft: bool) -> Any:
+    from vllm.engine.arg_utils import EngineArgs
+
+    own = {"method": "deepseek_mtp", "num_speculative_tokens": 1}
+    return EngineArgs(
+        model=folder, skip_tokenizer_init=True, load_format="dummy", enforce_eager=True,
+        dtype="bfloat16", max_model_len=LENGTH, **({"speculative_config": own} if draft else {}),
+    )  # fmt: skip
+
+
+@contextmanager
+def _dtype(dtype: Any) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def _among(stage: tuple[int, int]) -> Iterator[None]:
+    """One process that takes itself for this stage of so many; it never talks to the others."""
+    from vllm.distributed import parallel_state
+
+    _alone(parallel_state)
+    group: Any = parallel_state.get_pp_group()
+    own, count = stage
+    told = {"rank": own, "rank_in_group": own, "world_size": count, "ranks": list(range(count))}
+    before = {name: getattr(group, name) for name in told if name in vars(group)}
+    vars(group).update({name: told[name] for name in before})
+    try:
+        yield
+    finally:
+        vars(group).update(before)
+
+
+def _alone(parallel_state: Any) -> None:
+    if parallel_state.model_parallel_is_initialized():
+        return
+    place = f"file://{tempfile.mkdtemp(prefix='dspatch-names-')}/store"
+    begin: Callable[..., None] = parallel_state.init_distributed_environment
+    begin(1, 0, place, 0, "gloo")
+    parallel_state.initialize_model_parallel(1, 1)

@@ -1,0 +1,200 @@
+"""Names of published checkpoints: the lists, the configs, and the verdicts on what loaders took."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dspatch.conformance import names, published
+from dspatch.conformance.published import Published
+from dspatch.errors import UncomputableError, UnknownVariantError
+
+CONFIGS = Path(__file__).parents[1] / "data" / "configs"
+# What no engine's model or loader asks of a config.json.
+UNASKED = {"auto_map", "transformers_version", "use_cache", "initializer_range", "pretraining_tp"}
+UNASKED |= {"aux_loss_alpha", "seq_aux", "ep_size", "attention_dropout", "norm_topk_prob"}
+
+Found = dict[str, Any]
+
+
+@pytest.mark.parametrize("name", published.listed())
+def test_a_list_has_as_many_tensors_and_numbers_as_its_source_says(name: str) -> None:
+    tensors, said = published.listing(name), published.stated(name)
+    assert (len(tensors), published.elements(tensors)) == said
+
+
+@pytest.mark.parametrize(
+    "name", ["deepseek-v2-lite", "deepseek-v2", "deepseek-v3", "deepseek-v3.2"]
+)
+def test_the_config_states_what_the_published_one_does(name: str) -> None:
+    """All keys that both have are equal."""
+    ours = json.loads(json.dumps(published.checkpoint(name).config))
+    theirs = json.loads((CONFIGS / f"{name}.json").read_text())
+    differing = {key for key in ours.keys() & theirs.keys() if ours[key] != theirs[key]}
+    assert differing <= {"bos_token_id", "eos_token_id"}
+    missing = theirs.keys() - ours.keys() - UNASKED
+    assert missing == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [
+        ("deepseek-r1", "deepseek-v3"),
+        ("deepseek-v2.5", "deepseek-v2"),
+        ("deepseek-v3.2", "deepseek-v3.2"),
+    ],
+)
+def test_variants_of_the_same_sizes_have_the_same_names(name: str, like: str) -> None:
+    assert published.known(name) == like
+
+
+def test_a_variant_that_nobody_listed_is_refused() -> None:
+    with pytest.raises(UnknownVariantError, match="not listed"):
+        published.checkpoint("deepseek-llm-7b")
+
+
+def test_the_upcast_form_has_no_scales_and_no_fp8() -> None:
+    case = published.checkpoint("deepseek-v3", "bf16")
+    assert "quantization_config" not in case.config
+    assert not any(n.endswith(published.SCALE) for n in case.tensors)
+    assert {dtype for _, dtype in case.tensors.values()} == {"bfloat16", "float32"}
+
+
+@pytest.mark.parametrize(
+    ("version", "form"),
+    [("0.13.0", "bf16"), ("0.25.1", "bf16"), ("0.27.1+cpu.dspatch.1", "bf16"), ("0.32.0", "fp8")],
+)
+def test_a_release_that_loads_no_fp8_is_held_to_the_upcast_names(version: str, form: str) -> None:
+    assert [each.form for each in names.cases(["deepseek-v3"], "vllm", version)] == [form]
+
+
+def test_a_form_that_a_release_refuses_is_refused_with_its_reason() -> None:
+    with pytest.raises(UncomputableError, match="repacks"):
+        names.cases(["deepseek-v3"], "vllm", "0.27.1", "fp8")
+
+
+def _case() -> Published:
+    """One dense layer and one prediction layer."""
+    own = [
+        "model.embed_tokens.weight",
+        "model.layers.0.a.weight",
+        "model.norm.weight",
+        "lm_head.weight",
+    ]
+    ahead = ["model.layers.1.a.weight", "model.layers.1.eh_proj.weight"]
+    tensors = {name: ([2, 2], "bfloat16") for name in (*own, *ahead)}
+    config = {"num_hidden_layers": 1, "num_nextn_predict_layers": 1}
+    return Published(variant="deepseek-v3", form="fp8", config=config, tensors=tensors)
+
+
+def _load(*consumed: str) -> Found:
+    return {"consumed": list(consumed), "parameters": 1, "elements": 4, "unfit": {}, "error": ""}
+
+
+def _found() -> Found:
+    every = list(_case().tensors)
+    return {
+        "main": _load(*every[:4]),
+        "draft": _load(every[0], *every[4:]),
+        "stages": [_load(*every[:2]), _load(*every[2:4])],
+    }
+
+
+def _statuses(found: Found) -> dict[str, str]:
+    return {each.check: each.status for each in names.judged(_case(), found)}
+
+
+def test_loaders_that_take_each_name_once_pass() -> None:
+    results = names.judged(_case(), _found())
+    assert [each.status for each in results] == ["pass"] * 3
+    assert results[0].note == "6 names: the main model takes 4, the draft 3, 1 of them both"
+
+
+def test_a_release_without_a_draft_must_skip_its_layers_and_the_report_says_so() -> None:
+    found = _found() | {"draft": None}
+    results = names.judged(_case(), found)
+    assert results[0].status == "pass"
+    assert "skips 2 of prediction layers" in results[0].note
+
+
+def _lost(found: Found) -> None:
+    found["main"]["consumed"].remove("model.norm.weight")
+
+
+def _both(found: Found) -> None:
+    found["draft"]["consumed"].append("model.norm.weight")
+
+
+def _swallowed(found: Found) -> None:
+    found["main"]["consumed"] += found["draft"]["consumed"][1:]
+    found["draft"] = None
+
+
+def _moved(found: Found) -> None:
+    found["main"]["consumed"].append(found["draft"]["consumed"].pop())
+
+
+def _raised(found: Found) -> None:
+    found["draft"]["error"] = "KeyError: 'x' (at y)"
+
+
+@pytest.mark.parametrize("fault", [_lost, _both, _swallowed, _moved, _raised])
+def test_names_that_go_elsewhere_are_told(fault: Callable[[Found], None]) -> None:
+    found = _found()
+    fault(found)
+    assert _statuses(found)["names.taken"] == "fail"
+
+
+def test_a_parameter_that_no_name_fills_is_told() -> None:
+    found = _found()
+    found["draft"]["unfit"] = {"model.x": {"got": 0, "size": 4, "of": []}}
+    (_, filled, _) = names.judged(_case(), found)
+    assert filled.status == "fail"
+    assert "model.x (0 of 4)" in filled.note
+
+
+def test_a_shared_table_may_be_written_twice_and_another_may_not() -> None:
+    found = _found()
+    twice = {
+        "got": 8,
+        "size": 4,
+        "of": ["model.embed_tokens.weight", "model.layers.1.embed.weight"],
+    }
+    found["draft"]["unfit"] = {"model.embed_tokens.weight": twice}
+    assert _statuses(found)["names.filled"] == "pass"
+    twice["of"] = ["model.layers.1.a.weight", "model.layers.1.b.weight"]
+    assert _statuses(found)["names.filled"] == "fail"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda stages: stages[1]["consumed"].clear(),
+        lambda stages: stages[1]["consumed"].append("model.layers.0.a.weight"),
+        lambda stages: stages[0].update(error="KeyError"),
+    ],
+)
+def test_stages_that_do_not_share_the_names_are_told(fault: Callable[[list[Found]], None]) -> None:
+    found = _found()
+    fault(found["stages"])
+    assert _statuses(found)["names.stages"] == "fail"
+
+
+def test_an_engine_without_pipelines_shows_nothing_of_stages() -> None:
+    found = _found() | {"stages": [], "unstaged": "it has no pipelines"}
+    assert _statuses(found) == {
+        "names.taken": "pass",
+        "names.filled": "pass",
+        "names.stages": "not-shown",
+    }
+
+
+def test_a_model_that_the_engine_does_not_make_fails_with_its_reason() -> None:
+    results = names.judged(_case(), _found() | {"main": {"refused": "ValueError: no"}})
+    assert results[0].check == "engine.start"
+    assert results[0].note == "main: ValueError: no"
+    assert {each.status for each in results[1:]} == {"not-shown"}
