@@ -102,9 +102,9 @@ def _taken(case: Published, loads: Mapping[str, Any]) -> CheckResult:
     main = set(loads["main"]["consumed"])
     draft = set(loads["draft"]["consumed"]) if loads["draft"] else set()
     ahead = {name for name in case.tensors if _ahead(name, case.config)}
-    excused = set() if loads["draft"] else ahead
+    settled = main | draft | (set() if loads["draft"] else ahead)
     wrong = {
-        "taken by none": [n for n in case.tensors if n not in main | draft | excused],
+        "taken by none": [n for n in case.tensors if n not in settled],
         "taken by both": sorted(main & draft - SHARED),
         "of prediction layers, taken by the main model": sorted(main & ahead),
         "of the main model, taken by the draft": sorted(draft - ahead - SHARED),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dspatch.conformance import names, published
+from dspatch.conformance import names
 from dspatch.conformance.published import Published, Tensors
 from dspatch.console import Console
 from dspatch.engines import Options
@@ -50,7 +50,6 @@ def test_v3_s_names_go_to_the_main_model_and_the_draft_and_faults_show() -> None
     assert sound.form == "fp8"
     cases = [
         sound,
-        published.checkpoint("deepseek-v2-lite"),
         _with(sound, lambda own: {n: v for n, v in own.items() if n != LOST}),
         _with(sound, lambda own: {n.replace("eh_proj", "he_proj"): v for n, v in own.items()}),
         _with(sound, lambda own: {**own, EXTRA: ([8, 8], "bfloat16")}),
@@ -59,9 +58,9 @@ def test_v3_s_names_go_to_the_main_model_and_the_draft_and_faults_show() -> None
     ]
     report = names.run(cases, python=for_wheel("vllm", wheel).python, options=Options())
     each = [report.results[at : at + 3] for at in range(0, len(report.results), 3)]
-    assert [[one.status for one in rows] for rows in each[:2]] == [["pass"] * 3] * 2
+    assert [[one.status for one in rows] for rows in each[:1]] == [["pass"] * 3]
     assert "1 of them both" in each[0][0].note
-    lost, renamed, extra, swallowed = (rows for rows in each[2:])
+    lost, renamed, extra, swallowed = (rows for rows in each[1:])
     assert lost[1].status == "fail"
     assert "layers.3.mlp.experts" in lost[1].note
     assert renamed[0].status == "fail"

@@ -13,6 +13,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
+# The engine remembers by id() what a stage lacks; without storage it costs nothing to keep models.
+HELD: list[Any] = []
 LENGTH = 512  # tokens; nothing of a name depends on it
 
 
@@ -37,7 +39,8 @@ def model(folder: str, *, draft: bool = False, stage: tuple[int, int] = (0, 1)) 
     # Which kernels a processor has decides no name; these ask for tiles before they make parameters.
     torch.cpu._is_amx_tile_supported = lambda: True
     older = importlib.util.find_spec("vllm.v1") is None
-    return (_older if older else _model)(folder, draft, stage)
+    HELD.append((_older if older else _model)(folder, draft, stage))
+    return HELD[-1]
 
 
 def _model(folder: str, draft: bool, stage: tuple[int, int]) -> Any:
