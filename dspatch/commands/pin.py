@@ -26,6 +26,19 @@ from dspatch.console import Console
     "--torch", metavar="VERSION", help="Compile targets without a base wheel, with this torch."
 )
 @click.option(
+    "--from-source",
+    multiple=True,
+    type=click.Choice(options.TARGETS),
+    help="Compile this target, also where a base wheel is published; repeatable.",
+)
+@click.option(
+    "--setting",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE: REASON",
+    help="Set a variable for what is compiled; repeatable.",
+)
+@click.option(
     "--bound",
     "bounds",
     multiple=True,
@@ -46,6 +59,8 @@ def pin_add(
     targets: tuple[Any, ...],
     accept: tuple[str, ...],
     torch: str | None,
+    from_source: tuple[Any, ...],
+    settings: tuple[str, ...],
     bounds: tuple[str, ...],
     overrides: tuple[str, ...],
     as_json: bool,
@@ -62,7 +77,15 @@ def pin_add(
     console = Console(as_json=as_json)
     named = words.named(engine, rev)
     done = pinning.add(
-        *named, targets, accept, console, torch=torch, bounds=bounds, overrides=overrides
+        *named,
+        targets,
+        accept,
+        console,
+        torch=torch,
+        from_source=from_source,
+        settings=settings,
+        bounds=bounds,
+        overrides=overrides,
     )
     show.pin_added(done, console)
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dspatch.pins.engines import Engine, engine, engines
 from dspatch.pins.lookup import load, nearest_release, pinned, user_file
-from dspatch.pins.types import Accepted, Base, Bound, Build, Pin, Source, SourceKind, Target
+from dspatch.pins.types import (
+    Accepted,
+    Base,
+    Bound,
+    Build,
+    Pin,
+    Setting,
+    Source,
+    SourceKind,
+    Target,
+)
 from dspatch.pins.usable import base_for, misfits
 
 __all__ = [
@@ -14,6 +24,7 @@ __all__ = [
     "Build",
     "Engine",
     "Pin",
+    "Setting",
     "Source",
     "SourceKind",
     "Target",

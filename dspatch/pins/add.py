@@ -17,7 +17,7 @@ from dspatch.index import IndexFile
 from dspatch.pins import examine, lookup, release, store, usable
 from dspatch.pins.engines import Engine, engine
 from dspatch.pins.release import Release
-from dspatch.pins.types import Accepted, Base, Bound, Build, Pin, Source, Target
+from dspatch.pins.types import Accepted, Base, Bound, Build, Pin, Setting, Source, Target
 from dspatch.pins.usable import fits, misfits, this_machine
 from dspatch.wheel import requirements
 from dspatch.wheel.plan import Difference
@@ -29,8 +29,9 @@ class Request:
 
     `machines` are names such as `aarch64`; none means this machine and this Python. `accept` maps a
     path or glob to the reason why a base wheel may differ from the source there. With `torch`, a
-    version, targets without a base wheel are to be compiled with it. `bounds` narrow what wheels ask
-    for, `overrides` replace what base wheels ask for and cannot have; each goes to the wheels that ask.
+    version, targets without a base wheel are to be compiled with it, and those of `from_source` whether
+    or not there is one, with `settings` of upstream's build. `bounds` narrow what wheels ask for,
+    `overrides` replace what base wheels ask for and cannot have; each goes to the wheels that ask.
     `progress` gives, for a file's name, what is to be told about its download.
     """
 
@@ -40,6 +41,8 @@ class Request:
     machines: tuple[str, ...] = ()
     accept: Mapping[str, str] = field(default_factory=dict)
     torch: str | None = None
+    from_source: tuple[Target, ...] = ()
+    settings: tuple[Setting, ...] = ()
     bounds: tuple[Bound, ...] = ()
     overrides: tuple[Bound, ...] = ()
     progress: Callable[[str], Progress | None] = lambda filename: None
@@ -82,6 +85,8 @@ def add(request: Request, file: Path | None = None) -> Added:
     differences: dict[str, tuple[Difference, ...]] = {}
     asked: set[Bound] = set()
     for target, wheel in listed:
+        if target in request.from_source:
+            continue
         project = facts.bases[target]
         local = _fetch(request, project, wheel)
         base, differing = examine.base_wheel(facts, source, target, project, local, accept)
@@ -100,7 +105,7 @@ def add(request: Request, file: Path | None = None) -> Added:
         builds=tuple(build for build in builds if build.target not in based),
     )
     store.write(path, [*(each for each in others if not lookup.same(each.rev, pin.rev)), pin])
-    files = [found.origin, *(wheel for _, wheel in listed)]
+    files = [found.origin, *(wheel for target, wheel in listed if target in based)]
     notes = tuple(_notes(request, found, files, pin))
     return Added(pin=pin, path=path, differences=differences, notes=notes)
 
@@ -160,9 +165,19 @@ def _sources(
 def _builds(request: Request, facts: Engine) -> list[Build]:
     """How the targets are compiled that have no base wheel: those that dspatch knows to compile."""
     if request.torch is None:
+        if request.from_source or request.settings:
+            raise PinError(
+                "What is compiled needs the torch to compile it with.",
+                next="name its version with --torch",
+            )
         return []
     return [
-        Build(target=target, torch=request.torch, bounds=request.bounds)
+        Build(
+            target=target,
+            torch=request.torch,
+            bounds=request.bounds,
+            settings=request.settings,
+        )
         for target in request.targets or facts.targets
         if usable.compilable(facts.name, target)
     ]
@@ -173,7 +188,12 @@ def _notes(request: Request, found: Release, files: Sequence[IndexFile], pin: Pi
         if target not in pin.targets:
             build = pin.build(target)
             what = f"compiled with torch {build.torch}" if build else "the pin has no such target"
-            yield f"no base wheel for {target} on these machines: {what}"
+            asked = target in request.from_source
+            yield (
+                f"{target}: {what}"
+                if asked
+                else f"no base wheel for {target} on these machines: {what}"
+            )
     for file in files:
         if file.sha256 is None:
             yield f"{file.filename}: the index states no hash; the pin has the one of what came"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,18 +16,29 @@ from dspatch import files
 from dspatch.errors import PinError
 from dspatch.pins import tables
 from dspatch.pins.tables import Table
-from dspatch.pins.types import Accepted, Base, Bound, Build, Pin, Source, SourceKind, Target
+from dspatch.pins.types import (
+    Accepted,
+    Base,
+    Bound,
+    Build,
+    Pin,
+    Setting,
+    Source,
+    SourceKind,
+    Target,
+)
 
 HEAD = "# Written by `dspatch pin add`; do not edit by hand.\n"
 SHA256 = re.compile(r"[0-9a-f]{64}")
 FILENAME = re.compile(r"[A-Za-z0-9][\w.+!-]*")
+VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 PIN_KEYS = {"rev", "commit", "requires-python", "source", "base", "build"}
 SOURCE_KEYS = {"kind", "commit", "project", "filename", "sha256", "size"}
 BASE_KEYS = {
     *("target", "project", "filename", "sha256", "size", "requires-python"),
     *("torch", "platform", "glibc", "glibcxx", "accepted", "bounds", "overrides"),
 }
-BUILD_KEYS = {"target", "torch", "bounds"}
+BUILD_KEYS = {"target", "torch", "bounds", "settings"}
 
 
 def read(path: Path, engine: str) -> tuple[Pin, ...]:
@@ -112,6 +124,18 @@ def _build(table: Table) -> Build:
         target=table.one_of("target", get_args(Target)),
         torch=torch,
         bounds=_bounds(table, "bounds"),
+        settings=tuple(_setting(table, row) for row in table.data.get("settings", [])),
+    )
+
+
+def _setting(table: Table, row: Any) -> Setting:
+    if isinstance(row, dict) and row.keys() == {"variable", "value", "reason"}:
+        found = Setting(**{key: str(value) for key, value in row.items()})
+        if VARIABLE.fullmatch(found.variable) and found.reason.strip():
+            return found
+    raise table.fail(
+        "`settings` must hold tables of a `variable` in capitals, a `value`, and a `reason`",
+        "settings",
     )
 
 
@@ -199,7 +223,12 @@ def _base_row(base: Base) -> dict[str, Any]:
 
 
 def _build_row(build: Build) -> dict[str, Any]:
-    return {"target": build.target, "torch": build.torch, "bounds": build.bounds}
+    return {
+        "target": build.target,
+        "torch": build.torch,
+        "bounds": build.bounds,
+        "settings": build.settings,
+    }
 
 
 def _file_row(file: Source | Base) -> dict[str, Any]:
@@ -213,9 +242,9 @@ def _value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _inline(accepted: Accepted | Bound) -> str:
-    if isinstance(accepted, Bound):
-        words = _value(accepted.requirement), _value(accepted.reason)
-        return f"{{ requirement = {words[0]}, reason = {words[1]} }}"
-    drop = ", drop = true" if accepted.drop else ""
-    return f"{{ path = {_value(accepted.path)}, reason = {_value(accepted.reason)}{drop} }}"
+def _inline(row: Accepted | Bound | Setting) -> str:
+    own = {key: value for key, value in asdict(row).items() if key != "drop"}
+    pairs = [f"{key} = {_value(value)}" for key, value in own.items()]
+    if isinstance(row, Accepted) and row.drop:
+        pairs.append("drop = true")
+    return f"{{ {', '.join(pairs)} }}"

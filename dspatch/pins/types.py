@@ -59,12 +59,22 @@ class Base:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A variable that a build is given where the user's environment has none of that name, and why."""
+
+    variable: str
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Build:
-    """How a target without a base wheel is compiled: the version of torch, and what its wheel runs with."""
+    """How a target is compiled: torch's version, what its wheel runs with, and settings of upstream's build."""
 
     target: Target
     torch: str
     bounds: tuple[Bound, ...] = ()
+    settings: tuple[Setting, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

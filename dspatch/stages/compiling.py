@@ -17,7 +17,7 @@ from dspatch.engines.environment import Environment, site_packages
 from dspatch.errors import SourceBuildError
 from dspatch.files import sha256
 from dspatch.job import Job
-from dspatch.pins import Accepted, Base, Bound, Pin, Target
+from dspatch.pins import Accepted, Base, Bound, Build, Pin, Target
 from dspatch.pins.needs import requirement
 from dspatch.wheel.base import open_wheel
 from dspatch.wheel.requirements import changed, stated
@@ -92,14 +92,25 @@ class Prepared:
     @property
     def bounds(self) -> tuple[Bound, ...]:
         """What narrows the requirements of the wheel."""
+        return self._pinned.bounds if self._pinned else ()
+
+    @property
+    def _pinned(self) -> Build | None:
+        """What the pin says of this build; nothing of one for another device than the target's."""
         pinned = self.pin.build(self.job.id.target)
-        return pinned.bounds if pinned and self.recipe.device == pinned.target else ()
+        return pinned if pinned and self.recipe.device == pinned.target else None
+
+    @property
+    def pinned_settings(self) -> dict[str, str]:
+        """The variables that the pin sets, where the user's environment says nothing of them."""
+        told = self._pinned.settings if self._pinned else ()
+        return {each.variable: each.value for each in told if each.variable not in os.environ}
 
     @property
     def settings(self) -> dict[str, str]:
-        """The user's variables that change what is compiled, and the architectures that were asked for."""
+        """Variables that change what is compiled: the user's, else the pin's, and architectures that were asked for."""
         own = {name: os.environ[name] for name in self.recipe.settings if name in os.environ}
-        return {**own, **self.chosen}
+        return {**self.pinned_settings, **own, **self.chosen}
 
     @property
     def told(self) -> dict[str, object]:
@@ -241,7 +252,7 @@ def _variables(prepared: Prepared, handed: Sequence[Handed]) -> dict[str, str]:
         own = os.environ.get("CMAKE_TOOLCHAIN_FILE")
         path = fetched.toolchain(handed, prepared.folder.resolve() / "toolchain.cmake", own)
         variables |= {"CMAKE_TOOLCHAIN_FILE": str(path)}
-    return {**variables, **prepared.chosen}
+    return {**variables, **prepared.pinned_settings, **prepared.chosen}
 
 
 def requirements(prepared: Prepared, path: Path) -> dict[str, str]:

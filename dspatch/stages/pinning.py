@@ -9,7 +9,7 @@ from packaging.version import InvalidVersion, Version
 from dspatch import pins
 from dspatch.console import Console
 from dspatch.errors import PinError
-from dspatch.pins import Bound, Pin, store
+from dspatch.pins import Bound, Pin, Setting, store
 from dspatch.pins.add import Added, Request
 from dspatch.pins.add import add as add_pin
 from dspatch.pins.types import Target
@@ -23,12 +23,15 @@ def add(
     console: Console,
     *,
     torch: str | None = None,
+    from_source: Sequence[Target] = (),
+    settings: Sequence[str] = (),
     bounds: Sequence[str] = (),
     overrides: Sequence[str] = (),
 ) -> Added:
     """Write the pin of a release; `accept` holds PATH=REASON, the two last REQUIREMENT: REASON.
 
-    `torch` is the version that targets without a base wheel are compiled with. Raises the errors of
+    `torch` is the version that targets without a base wheel are compiled with, those of `from_source`
+    in any case; `settings` of the build hold NAME=VALUE: REASON. Raises the errors of
     `pins.add.add`, and `PinError` for what is not in such a form.
     """
     console.note(f"looking for {engine} {rev}")
@@ -40,6 +43,8 @@ def add(
                 targets=tuple(targets),
                 accept=dict(_accepted(text) for text in accept),
                 torch=_version(torch) if torch else None,
+                from_source=tuple(from_source),
+                settings=tuple(_setting(text) for text in settings),
                 bounds=tuple(_bound("--bound", text) for text in bounds),
                 overrides=tuple(_bound("--override", text) for text in overrides),
                 progress=lambda filename: progress,
@@ -63,6 +68,18 @@ def _version(text: str) -> str:
         return str(Version(text))
     except InvalidVersion:
         raise PinError(f"--torch {text} is no version.", next="write it as 2.13.0") from None
+
+
+def _setting(text: str) -> Setting:
+    told, _, reason = (part.strip() for part in text.partition(": "))
+    variable, _, value = told.partition("=")
+    if not (store.VARIABLE.fullmatch(variable) and value and reason):
+        raise PinError(
+            f"--setting {text} does not say which variable, its value, and why.",
+            why="a setting that is not upstream's own needs a reason that others can read",
+            next="write it as --setting 'NAME=VALUE: REASON'",
+        )
+    return Setting(variable=variable, value=value, reason=reason)
 
 
 def _bound(option: str, text: str) -> Bound:

