@@ -34,8 +34,9 @@ BACKEND = dedent(
         for number, source in enumerate(sources, 1):
             made = objects / f"{source.stem}.o"
             if not made.exists() or made.stat().st_mtime_ns < source.stat().st_mtime_ns:
-                print(f"[{number}/{len(sources)}] Building {source}", flush=True)
-                subprocess.run(["g++", "-fPIC", "-c", source, "-o", made], check=True)
+                flags = os.environ.get("ENGINE_FLAGS", "").split()
+                print(f"[{number}/{len(sources)}] Building {source} {flags}", flush=True)
+                subprocess.run(["g++", *flags, "-fPIC", "-c", source, "-o", made], check=True)
         lib = Path("build/lib")
         for module in Path("vllm").rglob("*.py"):
             (lib / module).parent.mkdir(parents=True, exist_ok=True)
@@ -202,12 +203,19 @@ def test_where_the_pin_says_so_a_wheel_is_compiled_without_being_asked_for(bench
     own = bench.root / "pins/vllm.toml"
     head, base, rest = own.read_text().partition("[[pin.base]]")
     bound = '{ requirement = "six<2", reason = "untried" }'
+    flag = '{ variable = "ENGINE_FLAGS", value = "-O1", reason = "untried" }'
     build = f'[[pin.build]]\ntarget = "cpu"\ntorch = "2.0"\nbounds = [{bound}]\n'
+    build += f"settings = [{flag}]\n"
     assert rest.count("target = ") == 1
     own.write_text(head + build)
     bench.run(*APPLY)
     done = bench.json("build-wheel")
     assert [each["requirement"] for each in done["compiled"]["bounds"]] == ["six<2"]
+    assert done["compiled"]["settings"] == {"ENGINE_FLAGS": "-O1"}
+    assert "Building csrc/kernel.cpp ['-O1']" in log(bench)
+    own_flag = bench.json("build-wheel", ENGINE_FLAGS="-O2")
+    assert own_flag["compiled"]["settings"] == {"ENGINE_FLAGS": "-O2"}
+    assert own_flag["wheel"]["version"] != done["wheel"]["version"]
     with ZipFile(Path(bench.root, done["path"])) as archive:
         metadata = next(name for name in archive.namelist() if name.endswith("METADATA"))
         assert b"Requires-Dist: six<2\n" in archive.read(metadata)
