@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import random
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -39,6 +40,11 @@ WORDS = [
     "quick",
     "naïve",
 ]
+
+
+# A chat begins with the first and ends with the last; each is one token, all else is bytes.
+MARKERS = ("<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>")
+FIRST_MARKER = 300
 
 
 @dataclass
@@ -269,6 +275,27 @@ def _words(body: Mapping[str, Any], chat: bool) -> str:
     return " ".join(m["content"] for m in body["messages"]) if chat else str(body["prompt"])
 
 
+def _rendered(body: Mapping[str, Any], chat: bool) -> str:
+    words = _words(body, chat)
+    return words.join(MARKERS) if chat else words
+
+
+def tokens(text: str, fault: str = "") -> list[int]:
+    """The tokens of a text; the fault knows no markers."""
+    known = () if fault == "markers-split" else MARKERS
+    parts = re.split("(<\uff5c[^\uff5c]*\uff5c>)", text)
+    found = (
+        [FIRST_MARKER + known.index(part)] if part in known else part.encode() for part in parts
+    )
+    return [one for part in found for one in part]
+
+
+def spelled(ids: list[int]) -> str:
+    """The text of tokens."""
+    parts = (MARKERS[one - FIRST_MARKER].encode() if one > 255 else bytes([one]) for one in ids)
+    return b"".join(parts).decode()
+
+
 class Handler(BaseHTTPRequestHandler):
     """One connection."""
 
@@ -309,7 +336,12 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(400, f"no JSON: {type(error).__name__}")
             return
         if self.path == "/tokenize":
-            self._json(200, {"tokens": list(body["prompt"].encode())})
+            text = _rendered(body, "messages" in body)
+            self._json(200, {"tokens": tokens(text, self.state.fault)})
+            return
+        if self.path == "/detokenize":
+            text = spelled(body["tokens"])
+            self._json(200, {"prompt": text.lower() if self.state.fault == "lowers" else text})
             return
         chat = self.path == "/v1/chat/completions"
         bad = wrong(body, chat)
@@ -379,7 +411,8 @@ class Handler(BaseHTTPRequestHandler):
             self._whole(body, chat, asked)
 
     def _usage(self, body: Mapping[str, Any], chat: bool, completion: int) -> dict[str, int]:
-        prompt = len(_words(body, chat))
+        prompt = len(tokens(_rendered(body, chat), self.state.fault))
+        prompt += self.state.fault == "prompt-miscounted"
         off = 1 if self.state.fault == "total-off" else 0
         total = prompt + completion + off
         return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}

@@ -10,6 +10,7 @@ from dspatch.conformance.api.checks import (
     malformed,
     numbers,
     parsed,
+    tokens,
 )
 from dspatch.conformance.api.verdict import Check
 
@@ -23,6 +24,7 @@ ALL = (
     Check(id="finish.once", look=answers.finish_once, requests=4),
     Check(id="finish.reason", look=answers.finish_right, requests=9),
     Check(id="tokens.exact", look=limits.max_tokens, requests=12),
+    Check(id="tokens.markers", look=tokens.markers, requests=30),
     Check(id="usage.adds", look=numbers.usage, requests=4),
     Check(id="usage.streamed", look=numbers.usage_streamed, requests=6),
     Check(id="usage.reasoning", look=numbers.usage_reasoning, requests=2),

@@ -186,15 +186,16 @@ def cache_lost_between_chunks(model: Any, config: Config) -> AbstractContextMana
 
 @contextmanager
 def requests_exchanged(model: Any, config: Config) -> Iterator[None]:
-    """Give the last token of each request of a pass the hidden state of that of the request before it."""
-    last: list[Any] = []
+    """Give each request of a pass the hidden states of the one before it, of its first token and its last."""
+    borders: list[Any] = []
 
     def look(layer: Any, args: Any, kwargs: Any) -> None:
-        last[:] = [ends(positions_of(args, kwargs))]
+        borders[:] = borders_of(positions_of(args, kwargs))
 
     def exchange(hidden: Any) -> Any:
         changed = hidden.clone()
-        changed[last[0]] = hidden[last[0].roll(1)]
+        for rows in borders:
+            changed[rows] = hidden[rows.roll(1)]
         return changed
 
     first = model.model.layers[0]
@@ -205,12 +206,13 @@ def requests_exchanged(model: Any, config: Config) -> Iterator[None]:
         yield
 
 
-def ends(positions: Any) -> Any:
-    """The rows of a pass, of so many positions, at which a request's tokens end."""
+def borders_of(positions: Any) -> tuple[Any, Any]:
+    """The rows of a pass at which its requests begin, and those at which they end."""
     import torch
 
     breaks = (positions[1:] != positions[:-1] + 1).nonzero().flatten()
-    return torch.cat((breaks, breaks.new_tensor([len(positions) - 1])))
+    first, last = breaks.new_tensor([0]), breaks.new_tensor([len(positions) - 1])
+    return torch.cat((first, breaks + 1)), torch.cat((breaks, last))
 
 
 def cache_lost_late(model: Any, config: Config) -> AbstractContextManager[None]:
