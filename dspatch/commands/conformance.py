@@ -149,6 +149,8 @@ def conformance(
     elif asked is not None:
         subject = _subject(env, wheel, given) if env or wheel else None
         show_api.checked(server.check(asked, given, subject, console), console)
+    elif names:
+        show.proven(_named(env, wheel, given, console), console)
     elif against is not None:
         _lost(env, wheel, given, console, against, checkpoints, prompts)
     else:
@@ -157,7 +159,7 @@ def conformance(
             reference_ops=reference_ops, selftest=selftest, fresh=fresh, checkpoints=checkpoints,
             adversarial=adversarial,
         )  # fmt: skip
-        show.proven(_run(env, wheel, given, console, wanted, tp, names), console)
+        show.proven(_run(env, wheel, given, console, wanted, tp), console)
 
 
 def _need_together() -> None:
@@ -202,6 +204,14 @@ def _lost(
     show_loss.told(done, console)
 
 
+def _named(env: str | None, wheel: Path | None, given: dict[str, Any], console: Console) -> Proven:
+    from dspatch.stages import prove_names
+
+    if env is None and wheel is None:
+        return prove_names.of_job(words.job_to_prove(given), console, given["variants"])
+    return prove_names.of_subject(_subject(env, wheel, given), console, given["variants"])
+
+
 def _prepare(folder: Path, given: dict[str, Any], console: Console) -> None:
     from dspatch.stages import prepare as stage
 
@@ -215,22 +225,17 @@ def _run(
     console: Console,
     wanted: Wanted,
     tp: int | None,
-    names: bool,
 ) -> Proven:
-    from dspatch.stages import prove, prove_any, prove_names, prove_parallel
+    from dspatch.stages import prove, prove_any, prove_parallel
 
     if env is None and wheel is None:
         job = words.job_to_prove(given)
-        if names:
-            return prove_names.of_job(job, console, wanted)
         return (
             prove_parallel.of_job(job, tp, console, wanted)
             if tp
             else prove.run(job, console, wanted)
         )
     subject = _subject(env, wheel, given)
-    if names:
-        return prove_names.of_subject(subject, console, wanted)
     if tp:
         return prove_parallel.of_subject(subject, tp, console, wanted)
     return prove_any.run(subject, console, wanted)

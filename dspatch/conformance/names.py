@@ -13,7 +13,7 @@ from dspatch.conformance import published, quantised
 from dspatch.conformance.published import Published
 from dspatch.conformance.report import CheckResult, Report, Status
 from dspatch.engines import Options, vllm, worker
-from dspatch.errors import EngineError, UncomputableError
+from dspatch.errors import EngineError
 
 WORKER = vllm.WORKERS / "vllm_names_worker"
 DTYPE = "bfloat16"
@@ -22,25 +22,24 @@ LAYER = re.compile(r"model\.layers\.(\d+)\.")
 # What the main model and the one that drafts for it may both take: they are one table in use.
 SHARED = frozenset({"model.embed_tokens.weight", "lm_head.weight"})
 SHOWN = 3
+NO_STAGES = "this release divides no model among stages"
 
 
-def cases(variants: Sequence[str], engine: str, version: str, form: str = "") -> list[Published]:
-    """The checkpoints to load: as published, where a CPU build takes them so, else written as bfloat16.
+def cases(names: Sequence[str], engine: str, version: str) -> list[Published]:
+    """The checkpoints to load: in the form that is named (`deepseek-v3/fp8`, `/bf16`), whatever the release says to it.
 
-    Raises `UnknownVariantError` for a variant whose tensors nobody has listed, `UncomputableError` for
-    a `form` that the release refuses.
+    Where none is, as published if a CPU build takes them so, else written as bfloat16. Raises
+    `UnknownVariantError` for a variant whose tensors nobody has listed, and for a form that is none of its.
     """
-    return [_case(name, engine, version, form) for name in variants]
+    return [_case(name, engine, version) for name in names]
 
 
-def _case(name: str, engine: str, version: str, form: str) -> Published:
-    case = published.checkpoint(name, form)
-    why = refused(case, engine, version)
-    if why and form:
-        raise UncomputableError(
-            f"{engine} {version} does not load {case.name}.", why=why, next="leave out the form"
-        )
-    return published.checkpoint(name, "bf16") if why else case
+def _case(name: str, engine: str, version: str) -> Published:
+    word, _, form = name.partition("/")
+    case = published.checkpoint(word, form)
+    return (
+        published.checkpoint(word, "bf16") if not form and refused(case, engine, version) else case
+    )
 
 
 def refused(case: Published, engine: str, version: str) -> str:
@@ -145,10 +144,8 @@ def _unfit(load: Mapping[str, Any]) -> dict[str, Any]:
 
 def _staged(case: Published, found: Mapping[str, Any]) -> CheckResult:
     stages = found["stages"]
-    reasons = [stage["refused"] for stage in stages if "refused" in stage] or [
-        found.get("unstaged", "")
-    ]
-    if any(reasons) or not stages:
+    reasons = [stage["refused"] for stage in stages if "refused" in stage] or [NO_STAGES]
+    if not stages or reasons != [NO_STAGES]:
         return _unshown(case, "names.stages", "; ".join(dict.fromkeys(filter(None, reasons))))
     counted = Counter(name for stage in stages for name in stage["consumed"])
     main = set(found["main"]["consumed"])

@@ -82,10 +82,20 @@ def _sizes(variant: Variant) -> dict[str, Any]:
 
 
 def checkpoint(name: str, form: str = "") -> Published:
-    """The checkpoint of a variant; `form` is `fp8` or `bf16` for one that was published in FP8 blocks."""
+    """The checkpoint of a variant; `form` is `fp8` or `bf16` for one that was published in FP8 blocks.
+
+    Raises `UnknownVariantError` for one that is not listed, or not in that form.
+    """
     listed, variant = known(name), variants.variant(name)
     tensors = listing(listed)
     quantised = any(dtype == FP8 for _, dtype in tensors.values())
+    forms = ("", "fp8", "bf16") if quantised else ("", "bf16")
+    if form not in forms:
+        raise UnknownVariantError(
+            f"The names of {variant.name} are not listed in the form {form!r}.",
+            why=f"there is {' and '.join(filter(None, forms))}",
+            next=f"leave the form out: --variant {variant.name}",
+        )
     if form == "bf16":
         tensors = {n: _upcast(t) for n, t in tensors.items() if not n.endswith(SCALE)}
     chosen = (form or "fp8") if quantised else ""

@@ -10,16 +10,16 @@ from dspatch.console import Console
 from dspatch.job import Job, locked, prepare_work
 from dspatch.stages import prove, prove_any, proving
 from dspatch.stages.prove_any import Subject
-from dspatch.stages.proving import Proven, Wanted
+from dspatch.stages.proving import Proven
 
 
-def of_job(job: Job, console: Console, wanted: Wanted) -> Proven:
+def of_job(job: Job, console: Console, named: Sequence[str]) -> Proven:
     """Prove a job's wheel; the report goes beside that of `conformance`, to `report-names`.
 
     Raises `UnknownVariantError` for a variant whose tensors are not listed, and what `prove.run` raises.
     """
     wheel = job.dist / receipt.require(job, "build-wheel")["wheel"]["path"]
-    models = wanted.models or _listed(receipt.require(job, "apply")["variants"])
+    models = named or _listed(receipt.require(job, "apply")["variants"])
     prove.need_machine(job)
     with job.locked(), console.working("conformance") as step:
         python = proving.environment(job.id.engine, wheel, step)
@@ -28,7 +28,7 @@ def of_job(job: Job, console: Console, wanted: Wanted) -> Proven:
         )
 
 
-def of_subject(subject: Subject, console: Console, wanted: Wanted) -> Proven:
+def of_subject(subject: Subject, console: Console, named: Sequence[str]) -> Proven:
     """Prove what an environment has installed, or a wheel; raises as `of_job`."""
     from dspatch.conformance import published
 
@@ -37,7 +37,7 @@ def of_subject(subject: Subject, console: Console, wanted: Wanted) -> Proven:
     with locked(subject.folder, subject.name), console.working("conformance") as step:
         return _measure(
             subject.name, subject.engine, subject.version, subject.python(step),
-            subject.folder, wanted.models or published.names(), step,
+            subject.folder, named or published.names(), step,
         )  # fmt: skip
 
 

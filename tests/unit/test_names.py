@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from dspatch.cli import cli
 from dspatch.conformance import names, published
 from dspatch.conformance.published import Published
-from dspatch.errors import UncomputableError, UnknownVariantError
+from dspatch.engines import Options
+from dspatch.errors import EngineError, UnknownVariantError
 
 CONFIGS = Path(__file__).parents[1] / "data" / "configs"
 # What no engine's model or loader asks of a config.json.
@@ -72,9 +75,14 @@ def test_a_release_that_loads_no_fp8_is_held_to_the_upcast_names(version: str, f
     assert [each.form for each in names.cases(["deepseek-v3"], "vllm", version)] == [form]
 
 
-def test_a_form_that_a_release_refuses_is_refused_with_its_reason() -> None:
-    with pytest.raises(UncomputableError, match="repacks"):
-        names.cases(["deepseek-v3"], "vllm", "0.27.1", "fp8")
+def test_a_form_that_is_named_is_given_whatever_the_release_says() -> None:
+    assert [each.form for each in names.cases(["deepseek-v3/fp8"], "vllm", "0.27.1")] == ["fp8"]
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3/awq", "deepseek-v2-lite/fp8"])
+def test_a_form_that_is_not_listed_is_refused(name: str) -> None:
+    with pytest.raises(UnknownVariantError, match="not listed in the form"):
+        names.cases([name], "vllm", "0.32.0")
 
 
 def _case() -> Published:
@@ -185,7 +193,7 @@ def test_stages_that_do_not_share_the_names_are_told(fault: Callable[[list[Found
 
 
 def test_an_engine_without_pipelines_shows_nothing_of_stages() -> None:
-    found = _found() | {"stages": [], "unstaged": "it has no pipelines"}
+    found = _found() | {"stages": []}
     assert _statuses(found) == {
         "names.taken": "pass",
         "names.filled": "pass",
@@ -198,3 +206,15 @@ def test_a_model_that_the_engine_does_not_make_fails_with_its_reason() -> None:
     assert results[0].check == "engine.start"
     assert results[0].note == "main: ValueError: no"
     assert {each.status for each in results[1:]} == {"not-shown"}
+
+
+@pytest.mark.parametrize("other", [("--tp", "2"), ("--quantised", "awq"), ("--dtype", "float32")])
+def test_what_says_nothing_beside_names_is_refused(other: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(cli, ["conformance", "--names", *other])
+    assert done.exit_code == 2
+    assert "--names loads no weights" in done.output
+
+
+def test_another_engine_is_refused() -> None:
+    with pytest.raises(EngineError, match="loaders take is not known"):
+        names.run([], python=Path("python"), engine="lmdeploy", options=Options())

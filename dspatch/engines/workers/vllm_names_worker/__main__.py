@@ -33,7 +33,7 @@ def _loads(case: Mapping[str, Any]) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory(prefix="dspatch-names-") as folder:
         (Path(folder) / "config.json").write_text(json.dumps(case["config"]) + "\n")
-        count = case["stages"]
+        count = case["stages"] if building.staged() else 0
         drafted = case["draft"] and building.drafts()
         return {
             "main": _load(case, lambda: building.model(folder)),

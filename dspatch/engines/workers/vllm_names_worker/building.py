@@ -29,6 +29,13 @@ class Nowhere(TorchFunctionMode):  # type: ignore[misc]
         return func(*args, **kwargs)
 
 
+def staged() -> bool:
+    """Whether the vLLM that is installed divides models among stages of a pipeline."""
+    from vllm.distributed import parallel_state
+
+    return hasattr(parallel_state, "get_pp_group")
+
+
 def drafts() -> bool:
     """Whether the vLLM that is installed has a model for DeepSeek's multi-token prediction."""
     return importlib.util.find_spec("vllm.model_executor.models.deepseek_mtp") is not None
@@ -90,8 +97,11 @@ def _among(stage: tuple[int, int]) -> Iterator[None]:
     from vllm.distributed import parallel_state
 
     _alone(parallel_state)
-    group: Any = parallel_state.get_pp_group()
     own, count = stage
+    if count == 1:
+        yield
+        return
+    group: Any = parallel_state.get_pp_group()
     told = {"rank": own, "rank_in_group": own, "world_size": count, "ranks": list(range(count))}
     before = {name: getattr(group, name) for name in told if name in vars(group)}
     vars(group).update({name: told[name] for name in before})

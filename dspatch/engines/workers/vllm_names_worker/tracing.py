@@ -17,13 +17,14 @@ Sizes = Mapping[str, tuple[list[int], str]]
 class Flow(TorchDispatchMode):  # type: ignore[misc]
     """Follows each offered tensor through whatever is computed of it, by the storages that hold it.
 
-    `taken[PARAMETER][NAME]` is how many elements of a parameter came from the tensor of that name.
+    `filled[PARAMETER]` counts the elements that were written, `sources[PARAMETER]` the names that they came from.
     """
 
     def __init__(self, parameters: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
         self.parameters = {_place(value): name for name, value in parameters.items()}
-        self.taken: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self.filled: dict[str, int] = defaultdict(int)
+        self.sources: dict[str, set[str]] = defaultdict(set)
         self.last = ""
         self._names: dict[int, frozenset[str]] = {}
         # A storage that is gone would lend its place to another one.
@@ -53,8 +54,11 @@ class Flow(TorchDispatchMode):  # type: ignore[misc]
         if into is None:
             self._mark(value, names)
         elif value is next(iter(given)):  # written in place
-            for name in names:
-                self.taken[into][name] += value.numel()
+            self._count(into, value, names)
+
+    def _count(self, into: str, value: torch.Tensor, names: frozenset[str]) -> None:
+        self.filled[into] += value.numel()
+        self.sources[into] |= names
 
     def _of(self, value: torch.Tensor) -> frozenset[str]:
         return self._names.get(_place(value), frozenset())
@@ -66,8 +70,8 @@ class Flow(TorchDispatchMode):  # type: ignore[misc]
     def replaced(self, parameters: Mapping[str, torch.Tensor]) -> None:
         """Count parameters that took a tensor's storage instead of its numbers."""
         for name, value in parameters.items():
-            for each in self._of(value):
-                self.taken[name][each] += value.numel()
+            if names := self._of(value):
+                self._count(name, value, names)
 
 
 def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
@@ -103,13 +107,17 @@ def load(model: Any, sizes: Sizes) -> dict[str, Any]:
     except Exception as problem:  # whatever the engine raises
         error = f"{type(problem).__name__}: {problem} (at {flow.last})"
     flow.replaced(dict(model.named_parameters()))
-    got = {name: sum(flow.taken[name].values()) for name in parameters}
+    got = {name: flow.filled[name] for name in parameters}
     return {
-        "consumed": sorted({each for found in flow.taken.values() for each in found}),
+        "consumed": sorted(set().union(*flow.sources.values())),
         "parameters": len(parameters),
         "elements": sum(got.values()),
         "unfit": {
-            name: {"got": got[name], "size": value.numel(), "of": sorted(flow.taken[name])[:SHOWN]}
+            name: {
+                "got": got[name],
+                "size": value.numel(),
+                "of": sorted(flow.sources[name])[:SHOWN],
+            }
             for name, value in parameters.items()
             if got[name] != value.numel()
         },
