@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import tempfile
@@ -45,9 +46,20 @@ def model(folder: str, *, draft: bool = False, stage: tuple[int, int] = (0, 1)) 
     """The engine's model of `folder`/config.json: the main one or the draft's, or one of so many stages."""
     # Which kernels a processor has decides no name; these ask for tiles before they make parameters.
     torch.cpu._is_amx_tile_supported = lambda: True
+    _let_fp8()
     older = importlib.util.find_spec("vllm.v1") is None
     HELD.append((_older if older else _model)(folder, draft, stage))
     return HELD[-1]
+
+
+def _let_fp8() -> None:
+    """Our backend for CPU makes no layer whose FP8 weights it could not absorb; their names are asked all the same."""
+    name = "vllm.v1.attention.backends.mla.cpu_mla"
+    if importlib.util.find_spec("vllm.v1") is None or importlib.util.find_spec(name) is None:
+        return
+    backend = importlib.import_module(name)
+    if hasattr(backend, "Fp8LinearMethod"):
+        vars(backend)["Fp8LinearMethod"] = type("NoMethod", (), {})
 
 
 def _model(folder: str, draft: bool, stage: tuple[int, int]) -> Any:
