@@ -17,15 +17,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import random
 import statistics
-import subprocess
 import sys
 import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.child import Child, say, tell, words
 
 # Prompts of a number begin alike: the shapes after (64, 4096) with no longer context find them cached.
 SHAPES = (
@@ -69,52 +70,20 @@ def main() -> None:
         run(given)
 
 
-class Child:
-    """An engine in a process of its own, asked by lines of JSON."""
-
-    def __init__(self, spec: str, given: argparse.Namespace, mode: str, folder: str) -> None:
-        self.name, _, rest = spec.partition("=")
-        path, _, backend = rest.partition(":")
-        self.model = Path(folder).name
-        title = f"{self.name}-{self.model}-{mode}"
-        self.log = (Path(given.out) / f"{title}.log").open("w")
-        command = [sys.executable, __file__, "--child", f"{mode}:{backend}", "--model", folder]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": path.replace(",", ":"),
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "VLLM_USE_FLASHINFER_SAMPLER": "0",
-            "VLLM_CACHE_ROOT": f"/tmp/vllm-{title}",
-            "HF_HUB_OFFLINE": "1",
-        }
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            env=environment,
-            text=True,
-        )
-
-    def read(self) -> Any:
-        """The next answer, or None when the engine has ended; other lines are its log's."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.startswith("@"):
-                return json.loads(line[1:])
-            self.log.write(line)
-            self.log.flush()
-        return None
-
-    def ask(self, **what: Any) -> Any:
-        """An answer to a question."""
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(json.dumps(what) + "\n")
-            self.process.stdin.flush()
-        except OSError:
-            return None
-        return self.read()
+def engine(spec: str, given: argparse.Namespace, mode: str, folder: str) -> Child:
+    """Start an engine: NAME=PATH:BACKEND, to time or to say something."""
+    name, _, rest = spec.partition("=")
+    path, _, backend = rest.partition(":")
+    title = f"{name}-{Path(folder).name}-{mode}"
+    extra = {
+        "PYTHONPATH": path.replace(",", ":"),
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_USE_FLASHINFER_SAMPLER": "0",
+        "VLLM_CACHE_ROOT": f"/tmp/vllm-{title}",
+        "HF_HUB_OFFLINE": "1",
+    }
+    command = [sys.executable, __file__, "--child", f"{mode}:{backend}", "--model", folder]
+    return Child(name, command, extra, Path(given.out) / f"{title}.log")
 
 
 def run(given: argparse.Namespace) -> None:
@@ -128,21 +97,22 @@ def run(given: argparse.Namespace) -> None:
         "times": [],
     }
     kept = Path(given.out) / "engine.json"
-    timed = [Child(spec, given, "time", m) for m in given.model for spec in given.engine]
-    spoken = [Child(spec, given, "say", given.small) for spec in given.engine if given.small]
+    models = [(m, spec) for m in given.model for spec in given.engine]
+    timed = [(Path(m).name, engine(spec, given, "time", m)) for m, spec in models]
+    spoken = [engine(spec, given, "say", given.small) for spec in given.engine if given.small]
     for each in spoken:
         result["small"][each.name] = each.read()
         kept.write_text(json.dumps(result))
         tell(begun, f"{each.name} said {str(result['small'][each.name])[:150]}")
-    for each in timed:
-        result["engines"][f"{each.name} {each.model}"] = up = each.read()
-        tell(begun, f"{each.name} is up with {each.model}: {up}")
+    for model, each in timed:
+        result["engines"][f"{each.name} {model}"] = up = each.read()
+        tell(begun, f"{each.name} is up with {model}: {up}")
     for batch, context in SHAPES:
         for model in [Path(folder).name for folder in given.model]:
             if time.monotonic() - begun > given.budget:
                 tell(begun, f"no time for {model} at {batch} x {context}")
                 continue
-            row = turns([e for e in timed if e.model == model], batch, context, given.rounds)
+            row = turns([e for m, e in timed if m == model], batch, context, given.rounds)
             result["times"].append({"model": model, **row})
             kept.write_text(json.dumps(result))
             tell(begun, str({key: middles(value) for key, value in row.items()}))
@@ -165,11 +135,6 @@ def middles(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     return [round(statistics.median(each), 3) if each else None for each in value]
-
-
-def tell(begun: float, what: str) -> None:
-    """A line of progress, with the seconds since the start."""
-    print(f"{time.monotonic() - begun:.0f} s: {what}", flush=True)
 
 
 def child(given: argparse.Namespace) -> None:
@@ -252,17 +217,6 @@ def forced(model: Any, ids: Any, prompt: int) -> Any:
     return logits.double().log_softmax(-1)
 
 
-def words(count: int, seed: int, vocabulary: int) -> list[int]:
-    """Token ids that are the same everywhere."""
-    dice = random.Random(seed)
-    return [dice.randrange(vocabulary) for _ in range(count)]
-
-
-def say(what: Any) -> None:
-    """One line for the parent, which knows it by its first letter."""
-    print("@" + json.dumps(what), flush=True)
-
-
 def judge(folder: Path, small: str) -> None:
     """What each engine said, against transformers in float32 on the same tokens, and the times in a table.
 
@@ -299,13 +253,16 @@ def judge(folder: Path, small: str) -> None:
 
 
 def table(kept: dict[str, Any]) -> list[str]:
-    """Milliseconds a step of each engine, as Markdown; nothing where none was timed."""
+    """Milliseconds a step of each engine and its ratio to the first's, as Markdown; nothing of none."""
     fixed = ("model", "batch", "context")
     names = list(dict.fromkeys(k for row in kept["times"] for k in row if k not in fixed))
     if not names:
         return []
-    heads = " | ".join(f"{n} ms (rounds)" for n in names)
-    lines = [f"| model | batch | context | {heads} | ratio |", "|---" * (len(names) + 4) + "|"]
+    heads = [f"{n} ms (rounds)" for n in names] + [f"{n} / {names[0]}" for n in names[1:]]
+    lines = [
+        f"| model | batch | context | {' | '.join(heads)} |",
+        "|---" * (len(heads) + len(fixed)) + "|",
+    ]
     for row in sorted(kept["times"], key=lambda row: [row[key] for key in fixed]):
         rounds = {n: [statistics.median(each) for each in row.get(n, []) if each] for n in names}
         middle = {n: statistics.median(rounds[n]) for n in names if rounds[n]}
@@ -313,9 +270,12 @@ def table(kept: dict[str, Any]) -> list[str]:
             f"{middle[n]:.3f} ({min(rounds[n]):.3f}–{max(rounds[n]):.3f})" if n in middle else "—"
             for n in names
         ]
-        ratio = f"{middle[names[-1]] / middle[names[0]]:.2f}" if len(middle) == len(names) else "—"
-        first = " | ".join(str(row[key]) for key in fixed)
-        lines.append(f"| {first} | {' | '.join(cells)} | {ratio} |")
+        both = [names[0] in middle and n in middle for n in names[1:]]
+        cells += [
+            f"{middle[n] / middle[names[0]]:.2f}" if told else "—"
+            for n, told in zip(names[1:], both, strict=True)
+        ]
+        lines.append(f"| {' | '.join(str(row[key]) for key in fixed)} | {' | '.join(cells)} |")
     return lines
 
 

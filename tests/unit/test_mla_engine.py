@@ -32,11 +32,18 @@ TIMES = [
 
 def test_the_times_are_told_by_the_middle_round() -> None:
     assert mla_engine.table({"times": TIMES}) == [
-        "| model | batch | context | stock ms (rounds) | patched ms (rounds) | ratio |",
+        "| model | batch | context | stock ms (rounds) | patched ms (rounds) | patched / stock |",
         "|---|---|---|---|---|---|",
         "| lite | 1 | 4096 | 4.000 (3.000–5.000) | 1.500 (1.000–2.000) | 0.38 |",
         "| lite | 64 | 1024 | 8.000 (8.000–8.000) | — | — |",
     ]
+
+
+def test_each_engine_is_held_against_the_first() -> None:
+    row = {"model": "m", "batch": 1, "context": 8, "a": [[2.0]], "b": [[1.0]], "c": [[3.0]]}
+    lines = mla_engine.table({"times": [row]})
+    assert lines[0].endswith("| c ms (rounds) | b / a | c / a |")
+    assert lines[2].endswith("| 0.50 | 1.50 |")
 
 
 def test_engines_that_only_spoke_have_no_times(
@@ -44,7 +51,7 @@ def test_engines_that_only_spoke_have_no_times(
 ) -> None:
     """Neither is a shape told of that nobody was asked for, nor is a table made of none."""
     spoken = SimpleNamespace(name="stock", read=list)
-    monkeypatch.setattr(mla_engine, "Child", lambda *_: spoken)
+    monkeypatch.setattr(mla_engine, "engine", lambda *_: spoken)
     given = {"engine": ["stock=x"], "out": str(tmp_path), "small": "s", "model": []}
     mla_engine.run(argparse.Namespace(**given, budget=1.0, rounds=1))
     kept = json.loads((tmp_path / "engine.json").read_text())

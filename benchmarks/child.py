@@ -1,0 +1,80 @@
+"""An engine in a process of its own, asked by lines of JSON: both ends of the line."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+MARK = "@"  # begins a line that is an answer; all others belong to the log
+
+
+class Child:
+    """The parent's end. What else the process says goes to a log, by the name of the child."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], extra: Mapping[str, str], log: Path
+    ) -> None:
+        self.name = name
+        self.log = log.open("w")
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env={**os.environ, **extra},
+            text=True,
+        )
+
+    def read(self) -> Any:
+        """The next answer, or None when the engine has ended; other lines are its log's."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(MARK):
+                return json.loads(line[1:])
+            self.log.write(line)
+            self.log.flush()
+        return None
+
+    def ask(self, **what: Any) -> Any:
+        """An answer to a question, or None when the engine has ended."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(what) + "\n")
+            self.process.stdin.flush()
+        except OSError:
+            return None
+        return self.read()
+
+    def close(self) -> None:
+        """Nothing more is asked: wait until the process has ended."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass  # it ended before it had read all
+        self.process.wait()
+        self.process.stdout.close()
+        self.log.close()
+
+
+def say(what: Any) -> None:
+    """The child's end: one line for the parent, which knows it by its first letter."""
+    print(MARK + json.dumps(what), flush=True)
+
+
+def tell(begun: float, what: str) -> None:
+    """A line of progress, with the seconds since the start."""
+    print(f"{time.monotonic() - begun:.0f} s: {what}", flush=True)
+
+
+def words(count: int, seed: int, vocabulary: int) -> list[int]:
+    """Token ids that are the same everywhere."""
+    dice = random.Random(seed)
+    return [dice.randrange(vocabulary) for _ in range(count)]
