@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -55,10 +56,8 @@ class Child:
         """Nothing more is asked: wait until the process has ended."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):  # it ended before it had read all
             self.process.stdin.close()
-        except BrokenPipeError:
-            pass  # it ended before it had read all
         self.process.wait()
         self.process.stdout.close()
         self.log.close()
