@@ -15,6 +15,8 @@ import inspect
 import os
 import sys
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -151,13 +153,20 @@ class Projection:
 def main(folders: list[str]) -> None:
     """Check one release after another."""
     for folder in map(Path, folders):
-        finder = Finder(folder)
-        sys.meta_path.insert(0, finder)
-        holds(importlib.import_module("vllm.v1.attention.backends.mla.dspatch_mla"))
-        sys.meta_path.remove(finder)
-        for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
-            del sys.modules[name]
+        with imported(folder):
+            holds(importlib.import_module("vllm.v1.attention.backends.mla.dspatch_mla"))
         print(folder.name)
+
+
+@contextmanager
+def imported(folder: Path) -> Iterator[None]:
+    """vLLM is what a folder has of it, and forgotten afterwards."""
+    finder = Finder(folder)
+    sys.meta_path.insert(0, finder)
+    yield
+    sys.meta_path.remove(finder)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
+        del sys.modules[name]
 
 
 def holds(ours: Any) -> None:

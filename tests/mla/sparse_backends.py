@@ -1,0 +1,267 @@
+"""Make the sparse MLA backends of several releases on the releases' own classes, decode with them, and hold that to the twin.
+
+    python sparse_backends.py FOLDER...
+
+As backends.py, whose stand-ins for the rest of vLLM serve here, too; the abstract backend, what shares a batch out and
+what turns places into slots are the releases' own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import random
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from tests.mla import backends  # first: it asks for Triton's interpreter
+
+# isort: split
+import torch
+import triton
+from triton import language
+
+from tests.mla import cases
+
+CHOSEN, TOKENS = 128, 16
+# Of each request: its tokens with the new ones, and how many of them are new.
+LENGTHS, NEW = [70, 1, 130], [1, 1, 2]
+PAST = SimpleNamespace(index_topk=CHOSEN)
+CONFIG = SimpleNamespace(**vars(backends.CONFIG))
+CONFIG.scheduler_config = SimpleNamespace(max_num_seqs=4, max_num_batched_tokens=TOKENS)
+CONFIG.model_config = SimpleNamespace(
+    **vars(backends.CONFIG.model_config),
+    hf_config=PAST,
+    model_arch_config=SimpleNamespace(total_num_attention_heads=backends.HEADS),
+)
+CONFIG.model_config.hf_text_config = SimpleNamespace(**vars(backends.DIMS), **vars(PAST))
+CONFIG.parallel_config = SimpleNamespace(
+    **vars(backends.CONFIG.parallel_config),
+    decode_context_parallel_size=1,
+    tensor_parallel_size=1,
+    pcp_shard_decode_requests=False,
+)
+CONFIG.compilation_config = SimpleNamespace(
+    max_cudagraph_capture_size=8,
+    static_forward_context={"layer": SimpleNamespace(prefill_backend=None)},
+)
+KNOWN = {
+    "triton": triton,
+    "tl": language,
+    "get_current_vllm_config": lambda: CONFIG,
+    "get_current_vllm_config_or_none": lambda: CONFIG,
+    "flash_attn_supports_mla": lambda: True,
+    "num_compute_units": lambda *_: 4,
+    "get_pcp_group": lambda: SimpleNamespace(world_size=1, rank_in_group=0),
+    "np_to_pinned_tensor": torch.from_numpy,
+    "PIN_MEMORY": False,
+    "get_dcp_world_size_and_rank": lambda *_: (1, 0),
+    "current_workspace_manager": lambda: SimpleNamespace(
+        get_simultaneous=lambda *asked: [torch.empty(shape, dtype=of) for shape, of in asked]
+    ),
+    "cdiv": lambda of, by: -(-of // by),
+    "has_flashinfer": lambda: False,
+    "get_tensor_model_parallel_world_size": lambda: 1,
+}
+
+
+def main(folders: list[str]) -> None:
+    """Check one release after another."""
+    backends.KNOWN.update(KNOWN)
+    torch.cuda.get_device_properties = lambda _: SimpleNamespace(multi_processor_count=4)
+    for folder in map(Path, folders):
+        with backends.imported(folder):
+            holds(importlib.import_module("vllm.v1.attention.backends.mla.dspatch_mla_sparse"))
+        print(folder.name)
+
+
+def holds(ours: Any) -> None:
+    """A release's backend is what its registry names, refuses what it does not serve, and decodes as the twin does."""
+    package = sys.modules["vllm.v1.attention.ops.mla_decode"]
+    package.Card.of = ours.Card.of = lambda _: package.Card(**cases.CARD)
+    backend = ours.DspatchMLASparseBackend
+    assert named("DSPATCH_MLA_SPARSE") == f"{backend.__module__}.{backend.__name__}"
+    chooses(backend)
+    builder = backend.get_builder_cls()(spec(), ["layer"], CONFIG, torch.device("cpu"))
+    chosen = torch.full((TOKENS, CHOSEN), -1, dtype=torch.int32)
+    impl = implementation(backend.get_impl_cls(), chosen)
+    decodes(builder, impl, LENGTHS, NEW, chosen)
+    decodes(builder, impl, [3, 90], [1, 1], chosen, padding=2)
+    larger(builder, impl, chosen)
+    if hasattr(builder, "update_draft_decode_metadata"):
+        drafts(builder, impl, chosen)
+
+
+def named(name: str) -> str:
+    """What the registry of a release says where a backend is."""
+    for module in ("vllm.v1.attention.backends.registry", "vllm.attention.backends.registry"):
+        registry = importlib.import_module(module)
+        if hasattr(registry, "__file__"):
+            return str(registry.AttentionBackendEnum[name].value)
+    raise AssertionError("no registry")
+
+
+def chooses(backend: Any) -> None:
+    """By the release's own rules it serves Hopper and a cache in the model's dtype, and says what else it does not."""
+    said = {
+        (): None,
+        ("device_capability", (8, 0)): "compute capability",
+        ("device_capability", (10, 0)): "compute capability",
+        ("kv_cache_dtype", "fp8"): "kv_cache_dtype",
+        ("kv_cache_dtype", "fp8_ds_mla"): "kv_cache_dtype",
+        ("use_sparse", False): "sparse",
+        ("dtype", torch.float32): "dtype",
+    }
+    for change, words in said.items():
+        reasons = refusals(backend, **dict([change] if change else []))
+        assert bool(reasons) == bool(words), (change, reasons)
+        assert words is None or any(words in reason for reason in reasons), (change, reasons)
+
+
+def refusals(backend: Any, **changed: Any) -> list[str]:
+    """What a release says against a backend for V3.2 on an H200, where something is changed."""
+    asked = {
+        "head_size": 576, "dtype": torch.bfloat16, "kv_cache_dtype": "auto", "block_size": None,
+        "use_mla": True, "has_sink": False, "use_sparse": True, "device_capability": (9, 0), "attn_type": "decoder",
+    } | changed  # fmt: skip
+    major, minor = asked["device_capability"]
+    asked["device_capability"] = SimpleNamespace(major=major, minor=minor)
+    names = inspect.signature(backend.validate_configuration).parameters
+    found: list[str] = backend.validate_configuration(
+        **{name: asked.get(name, False) for name in names}
+    )
+    return found
+
+
+def spec() -> Any:
+    """What a builder is told of the cache."""
+    return SimpleNamespace(
+        block_size=backends.PAGE, storage_block_size=backends.PAGE, dtype=torch.float16, num_kv_heads=1
+    )  # fmt: skip
+
+
+def implementation(impl: Any, chosen: Any) -> Any:
+    """An implementation that reads a buffer of what an indexer chose."""
+    indexer = SimpleNamespace(topk_indices_buffer=chosen)
+    given = {
+        "num_heads": backends.HEADS, "head_size": backends.LATENT + backends.ROPE, "scale": cases.SCALE,
+        "num_kv_heads": 1, "alibi_slopes": None, "sliding_window": None, "kv_cache_dtype": "auto",
+        "logits_soft_cap": None, "attn_type": "decoder", "kv_sharing_target_layer_name": None,
+        "q_lora_rank": None, "qk_head_dim": 24, "kv_b_proj": backends.Projection(), "indexer": indexer,
+        **{name: value for name, value in vars(backends.DIMS).items() if name != "q_lora_rank"},
+    }  # fmt: skip
+    common = [kind for kind in impl.__mro__ if "__init__" in vars(kind)]
+    names = {name for kind in common for name in inspect.signature(kind).parameters}
+    unknown = {"rotary_emb": backends.Unknown(), "q_proj": backends.Projection()}
+    more = {name: value for name, value in unknown.items() if name in names}
+    torch.set_default_dtype(torch.float16)  # as where a model is made
+    made = impl(**given, **more)
+    torch.set_default_dtype(torch.float32)
+    return made
+
+
+def asked(lengths: list[int], new: list[int], table: Any, padding: int) -> Any:
+    """What a release tells a builder of a step; padding: tokens that only fill up a captured graph."""
+    starts = torch.tensor([0, *torch.tensor(new).cumsum(0).tolist()], dtype=torch.int32)
+    if padding:
+        starts = torch.cat((starts, starts[-1:].repeat(padding)))
+        table = torch.cat((table, table[:1].repeat(padding, 1)))
+    seen = torch.tensor(lengths + [0] * padding, dtype=torch.int32)
+    return SimpleNamespace(
+        num_reqs=len(seen), num_actual_tokens=sum(new) + padding, max_query_len=max(new), max_seq_len=max(lengths),
+        query_start_loc=starts, query_start_loc_cpu=starts, seq_lens=seen, seq_lens_cpu=seen,
+        seq_lens_cpu_upper_bound=seen, block_table_tensor=table, slot_mapping=torch.zeros(0), is_prefilling=None,
+        positions=None, num_computed_tokens_cpu=None,
+    )  # fmt: skip
+
+
+def decodes(
+    builder: Any, impl: Any, lengths: list[int], new: list[int], chosen: Any, padding: int = 0
+) -> None:
+    """A step, each token of it from a list of its own, is what the twin says; what fills it up is 0."""
+    one = latents(lengths)
+    metadata = builder.build(0, asked(lengths, new, one.table, padding))
+    right(impl, one, metadata, lengths, new, chosen)
+
+
+def right(impl: Any, one: Any, metadata: Any, lengths: list[int], new: list[int], chosen: Any) -> None:
+    """What an implementation makes of built metadata is right."""
+    tokens, count = metadata.num_actual_tokens, sum(new)
+    wanted = listed(one, lengths, new, chosen)
+    q = torch.cat((wanted.q, wanted.q[:1].repeat(tokens - count, 1, 1, 1)))
+    out = attended(impl, q.squeeze(1), one.cache, metadata)
+    reference = sys.modules["vllm.v1.attention.ops.mla_decode.reference"]
+    truth, _ = cases.truth(reference, wanted, backends.LATENT)
+    torch.testing.assert_close(out[:count].double(), truth.squeeze(1), rtol=4e-3, atol=4e-3)
+    assert not out[count:].any()
+
+
+def latents(lengths: list[int]) -> Any:
+    """A cache of requests, in scattered pages."""
+    return cases.step(
+        lengths, heads=backends.HEADS, page=backends.PAGE, latent=backends.LATENT, rope=backends.ROPE,
+        dtype=torch.float16,
+    )  # fmt: skip
+
+
+def listed(one: Any, lengths: list[int], new: list[int], chosen: Any) -> Any:
+    """Choose for each new token among those up to itself, in no order; what the twin has to look at."""
+    draw = random.Random(0)
+    slots = torch.full((sum(new), CHOSEN), -1, dtype=torch.int32)
+    token = 0
+    for request, (length, count) in enumerate(zip(lengths, new, strict=True)):
+        for seen in range(length - count + 1, length + 1):
+            places = draw.sample(range(seen), min(seen, CHOSEN))
+            chosen[token] = torch.tensor(places + [-1] * (CHOSEN - len(places)))
+            at = torch.tensor(places)
+            pages = one.table[request, at // backends.PAGE]
+            slots[token, : len(places)] = pages * backends.PAGE + at % backends.PAGE
+            token += 1
+    q = cases.step(
+        [1] * token, heads=backends.HEADS, latent=backends.LATENT, rope=backends.ROPE, dtype=torch.float16, seed=1
+    ).q  # fmt: skip
+    every = torch.full((token,), CHOSEN, dtype=torch.int32)
+    return replace(one, q=q, table=slots, lengths=every, sparse=True)
+
+
+def attended(impl: Any, q: Any, cache: Any, metadata: Any) -> Any:
+    """What an implementation makes of a step, called as its release calls it."""
+    layer = SimpleNamespace(_k_scale=torch.ones(1))
+    if "_forward_bf16_kv" in vars(type(impl)):
+        return impl._forward_bf16_kv(q, cache, impl.topk_indices_buffer[: len(q)], metadata)
+    parts = q.split([backends.LATENT, backends.ROPE], -1)
+    return impl.forward_mqa(parts, cache, metadata, layer)[0]
+
+
+def larger(builder: Any, impl: Any, chosen: Any) -> None:
+    """A step of more tokens than a decode step has is upstream's: its method is called, with what came."""
+    one = latents([12])
+    metadata = builder.build(0, asked([12], [12], one.table, 0))
+    assert len(metadata.lengths) == 0
+    name = "_forward_bf16_kv" if "_forward_bf16_kv" in vars(type(impl)) else "forward_mqa"
+    upstreams = type(impl).__mro__[1]
+    kept, seen = getattr(upstreams, name), []
+    setattr(upstreams, name, lambda _, *came: seen.append(came) or ("upstream's", None))
+    listed(one, [12], [12], chosen)
+    attended(impl, cases.step([1] * 12, heads=backends.HEADS, latent=backends.LATENT, rope=backends.ROPE).q.squeeze(1),
+             one.cache, metadata)  # fmt: skip
+    setattr(upstreams, name, kept)
+    assert len(seen) == 1
+    assert any(each is metadata for each in seen[0])
+
+
+def drafts(builder: Any, impl: Any, chosen: Any) -> None:
+    """After a draft's step the same metadata, brought up to date, is right for one token more."""
+    one = latents([71, 2])
+    step = asked([70, 1], [1, 1], one.table, 0)
+    metadata = builder.build(0, step)
+    step.seq_lens += 1
+    builder.update_draft_decode_metadata(metadata)
+    right(impl, one, metadata, [71, 2], [1, 1], chosen)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
