@@ -44,6 +44,7 @@ CONFIG.parallel_config = SimpleNamespace(
     tensor_parallel_size=1,
     pcp_shard_decode_requests=False,
 )
+CONFIG.attention_config = SimpleNamespace(hisparse_config=None)
 CONFIG.compilation_config = SimpleNamespace(
     max_cudagraph_capture_size=8,
     static_forward_context={"layer": SimpleNamespace(prefill_backend=None)},
@@ -163,19 +164,23 @@ def implementation(impl: Any, chosen: Any) -> Any:
     return made
 
 
-def asked(lengths: list[int], new: list[int], table: Any, padding: int) -> Any:
+def asked(
+    builder: Any, lengths: list[int], new: list[int], table: Any, padding: int = 0
+) -> Any:
     """What a release tells a builder of a step; padding: tokens that only fill up a captured graph."""
     starts = torch.tensor([0, *torch.tensor(new).cumsum(0).tolist()], dtype=torch.int32)
     if padding:
         starts = torch.cat((starts, starts[-1:].repeat(padding)))
         table = torch.cat((table, table[:1].repeat(padding, 1)))
     seen = torch.tensor(lengths + [0] * padding, dtype=torch.int32)
-    return SimpleNamespace(
-        num_reqs=len(seen), num_actual_tokens=sum(new) + padding, max_query_len=max(new), max_seq_len=max(lengths),
-        query_start_loc=starts, query_start_loc_cpu=starts, seq_lens=seen, seq_lens_cpu=seen,
-        seq_lens_cpu_upper_bound=seen, block_table_tensor=table, slot_mapping=torch.zeros(0), is_prefilling=None,
-        positions=None, num_computed_tokens_cpu=None,
-    )  # fmt: skip
+    given = {
+        "num_reqs": len(seen), "num_actual_tokens": sum(new) + padding, "max_query_len": max(new),
+        "max_seq_len": max(lengths), "query_start_loc": starts, "query_start_loc_cpu": starts, "seq_lens": seen,
+        "seq_lens_cpu": seen, "_seq_lens_cpu": seen, "num_computed_tokens_cpu": seen, "_num_computed_tokens_cpu": seen,
+        "seq_lens_cpu_upper_bound": seen, "block_table_tensor": table, "slot_mapping": torch.zeros(0),
+    }  # fmt: skip
+    kind = sys.modules[type(builder).__module__].CommonAttentionMetadata
+    return kind(**{n: given[n] for n in inspect.signature(kind).parameters if n in given})
 
 
 def decodes(
@@ -183,7 +188,7 @@ def decodes(
 ) -> None:
     """A step, each token of it from a list of its own, is what the twin says; what fills it up is 0."""
     one = latents(lengths)
-    metadata = builder.build(0, asked(lengths, new, one.table, padding))
+    metadata = builder.build(0, asked(builder, lengths, new, one.table, padding))
     right(impl, one, metadata, lengths, new, chosen)
 
 
@@ -239,7 +244,7 @@ def attended(impl: Any, q: Any, cache: Any, metadata: Any) -> Any:
 def larger(builder: Any, impl: Any, chosen: Any) -> None:
     """A step of more tokens than a decode step has is upstream's: its method is called, with what came."""
     one = latents([12])
-    metadata = builder.build(0, asked([12], [12], one.table, 0))
+    metadata = builder.build(0, asked(builder, [12], [12], one.table))
     assert len(metadata.lengths) == 0
     name = "_forward_bf16_kv" if "_forward_bf16_kv" in vars(type(impl)) else "forward_mqa"
     upstreams = type(impl).__mro__[1]
@@ -256,7 +261,7 @@ def larger(builder: Any, impl: Any, chosen: Any) -> None:
 def drafts(builder: Any, impl: Any, chosen: Any) -> None:
     """After a draft's step the same metadata, brought up to date, is right for one token more."""
     one = latents([71, 2])
-    step = asked([70, 1], [1, 1], one.table, 0)
+    step = asked(builder, [70, 1], [1, 1], one.table)
     metadata = builder.build(0, step)
     step.seq_lens += 1
     builder.update_draft_decode_metadata(metadata)
