@@ -7,6 +7,7 @@ environment.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -70,11 +71,31 @@ MLA = [
 ]
 
 
-def release(rev: str, folder: Path) -> Path:
-    """The sources of MLA of a published release, patched, on disk."""
+# Releases whose sparse backend ours stands on, one of each generation and all that are pinned.
+SPARSE = ["v0.13.0", "v0.20.2", "v0.25.1", "v0.26.0", "v0.27.1", "v0.32.0"]
+SPARSE_MLA = [
+    "vllm/attention/backends/abstract.py",
+    "vllm/model_executor/layers/attention/mla_attention.py",
+    "vllm/model_executor/layers/attention/sparse_mla_attention.py",
+    "vllm/model_executor/warmup/jit_warmup.py",
+    "vllm/model_executor/warmup/jit_warmup_triton_helper.py",
+    "vllm/v1/attention/backend.py",
+    "vllm/v1/attention/backends/mla/common.py",
+    "vllm/v1/attention/backends/mla/flashattn_mla_sparse.py",
+    "vllm/v1/attention/backends/mla/flashmla_sparse.py",
+    "vllm/v1/attention/backends/mla/index_group.py",
+    "vllm/v1/attention/backends/mla/sparse_utils.py",
+    "vllm/v1/attention/backends/utils.py",
+    "vllm/v1/attention/ops/metadata.py",
+]
+REGISTRIES = ["vllm/attention/backends/registry.py", "vllm/v1/attention/backends/registry.py"]
+
+
+def release(rev: str, folder: Path, sources: Sequence[str] = MLA) -> Path:
+    """Some sources of a published release, patched, on disk."""
     with releasedseries.opened(layered("vllm"), [TINY]) as at:
         step = releasedseries.released(at, rev, "cuda").steps["mla-decode-kernels"]
-        for path in [*MLA, *(path for path in step.paths if "/mla" in path)]:
+        for path in dict.fromkeys([*sources, *(path for path in step.paths if "/mla" in path)]):
             data = step.after.read(path)
             if data is not None:
                 (folder / rev / path).parent.mkdir(parents=True, exist_ok=True)
@@ -102,6 +123,39 @@ def test_a_planted_fault_of_an_older_backend_is_caught(
     plant(made / "vllm/v1/attention/backends/mla/dspatch_mla.py", find, text)
     with pytest.raises(ProcessError, match="Error"):
         backends(made)
+
+
+def sparse_backends(*folders: Path) -> list[str]:
+    """The releases whose sparse backend chooses and decodes as it should, on the release's own classes."""
+    return run("sparse_backends.py", folders[0], *map(str, folders[1:])).split()
+
+
+def sparse_release(rev: str, folder: Path) -> Path:
+    """The sources of sparse MLA of a published release, patched, on disk."""
+    return release(rev, folder, [*SPARSE_MLA, *REGISTRIES])
+
+
+def test_sparse_backends_decode_on_the_classes_of_their_release(tmp_path: Path) -> None:
+    assert sparse_backends(*(sparse_release(rev, tmp_path) for rev in SPARSE)) == SPARSE
+
+
+@pytest.mark.parametrize(
+    ("find", "text"),
+    [
+        ("starts[request + 1] - 1 - places", "starts[request + 1] - places"),
+        (".masked_fill(places >= starts[-1], 0)", ""),
+        ("        self._plan(metadata, metadata.seq_lens)\n", ""),
+        ("capability.major == 9", "capability.major >= 9"),
+    ],
+    ids=["a token short", "what fills up a graph", "a draft's step", "another card"],
+)
+def test_a_planted_fault_of_a_sparse_backend_is_caught(
+    find: str, text: str, tmp_path: Path
+) -> None:
+    made = sparse_release("v0.32.0", tmp_path)
+    plant(made / "vllm/v1/attention/backends/mla/dspatch_mla_sparse.py", find, text)
+    with pytest.raises(ProcessError, match="Error"):
+        sparse_backends(made)
 
 
 # At 32 rows the Hopper kernels keep some values in local memory: the one for bf16 a few scalars of its

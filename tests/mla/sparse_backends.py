@@ -1,15 +1,17 @@
 """Make the sparse MLA backends of several releases on the releases' own classes, decode with them, and hold that to the twin.
 
-    python sparse_backends.py FOLDER...
+    python sparse_backends.py [--cuda] FOLDER...
 
 As backends.py, whose stand-ins for the rest of vLLM serve here, too; the abstract backend, what shares a batch out and
-what turns places into slots are the releases' own.
+what turns places into slots are the releases' own. With --cuda on a card, in DeepSeek's dims, for kernels that are
+rendered for them; then a step is also captured in a CUDA graph.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import random
 import sys
 from dataclasses import replace
@@ -17,6 +19,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+CUDA = "--cuda" in sys.argv
+if CUDA:
+    os.environ["TRITON_INTERPRET"] = "0"
 from tests.mla import backends  # first: it asks for Triton's interpreter
 
 # isort: split
@@ -26,6 +31,10 @@ from triton import language
 
 from tests.mla import cases
 
+DEVICE, DTYPE = ("cuda", torch.bfloat16) if CUDA else ("cpu", torch.float16)
+if CUDA:
+    backends.HEADS, backends.LATENT, backends.ROPE = 16, cases.LATENT, cases.ROPE
+    backends.DIMS.kv_lora_rank, backends.DIMS.qk_rope_head_dim = cases.LATENT, cases.ROPE
 CHOSEN, TOKENS = 128, 16
 # Of each request: its tokens with the new ones, and how many of them are new.
 LENGTHS, NEW = [70, 1, 130], [1, 1, 2]
@@ -33,7 +42,7 @@ PAST = SimpleNamespace(index_topk=CHOSEN)
 CONFIG = SimpleNamespace(**vars(backends.CONFIG))
 CONFIG.scheduler_config = SimpleNamespace(max_num_seqs=4, max_num_batched_tokens=TOKENS)
 CONFIG.model_config = SimpleNamespace(
-    **vars(backends.CONFIG.model_config),
+    **vars(backends.CONFIG.model_config) | {"dtype": DTYPE},
     hf_config=PAST,
     model_arch_config=SimpleNamespace(total_num_attention_heads=backends.HEADS),
 )
@@ -72,7 +81,8 @@ KNOWN = {
 def main(folders: list[str]) -> None:
     """Check one release after another."""
     backends.KNOWN.update(KNOWN)
-    torch.cuda.get_device_properties = lambda _: SimpleNamespace(multi_processor_count=4)
+    if not CUDA:
+        torch.cuda.get_device_properties = lambda _: SimpleNamespace(multi_processor_count=4)
     for folder in map(Path, folders):
         with backends.imported(folder):
             holds(importlib.import_module("vllm.v1.attention.backends.mla.dspatch_mla_sparse"))
@@ -82,18 +92,21 @@ def main(folders: list[str]) -> None:
 def holds(ours: Any) -> None:
     """A release's backend is what its registry names, refuses what it does not serve, and decodes as the twin does."""
     package = sys.modules["vllm.v1.attention.ops.mla_decode"]
-    package.Card.of = ours.Card.of = lambda _: package.Card(**cases.CARD)
+    if not CUDA:
+        package.Card.of = lambda _: package.Card(**cases.CARD)
     backend = ours.DspatchMLASparseBackend
     assert named("DSPATCH_MLA_SPARSE") == f"{backend.__module__}.{backend.__name__}"
     chooses(backend)
-    builder = backend.get_builder_cls()(spec(), ["layer"], CONFIG, torch.device("cpu"))
-    chosen = torch.full((TOKENS, CHOSEN), -1, dtype=torch.int32)
+    builder = backend.get_builder_cls()(spec(), ["layer"], CONFIG, torch.device(DEVICE))
+    chosen = torch.full((TOKENS, CHOSEN), -1, dtype=torch.int32, device=DEVICE)
     impl = implementation(backend.get_impl_cls(), chosen)
     decodes(builder, impl, LENGTHS, NEW, chosen)
     decodes(builder, impl, [3, 90], [1, 1], chosen, padding=2)
     larger(builder, impl, chosen)
     if hasattr(builder, "update_draft_decode_metadata"):
         drafts(builder, impl, chosen)
+    if CUDA:
+        captured(builder, impl, chosen)
 
 
 def named(name: str) -> str:
@@ -140,7 +153,7 @@ def refusals(backend: Any, **changed: Any) -> list[str]:
 def spec() -> Any:
     """What a builder is told of the cache."""
     return SimpleNamespace(
-        block_size=backends.PAGE, storage_block_size=backends.PAGE, dtype=torch.float16, num_kv_heads=1
+        block_size=backends.PAGE, storage_block_size=backends.PAGE, dtype=DTYPE, num_kv_heads=1
     )  # fmt: skip
 
 
@@ -158,7 +171,7 @@ def implementation(impl: Any, chosen: Any) -> Any:
     names = {name for kind in common for name in inspect.signature(kind).parameters}
     unknown = {"rotary_emb": backends.Unknown(), "q_proj": backends.Projection()}
     more = {name: value for name, value in unknown.items() if name in names}
-    torch.set_default_dtype(torch.float16)  # as where a model is made
+    torch.set_default_dtype(DTYPE)  # as where a model is made
     made = impl(**given, **more)
     torch.set_default_dtype(torch.float32)
     return made
@@ -173,11 +186,12 @@ def asked(
         starts = torch.cat((starts, starts[-1:].repeat(padding)))
         table = torch.cat((table, table[:1].repeat(padding, 1)))
     seen = torch.tensor(lengths + [0] * padding, dtype=torch.int32)
+    there = starts.to(DEVICE)
     given = {
         "num_reqs": len(seen), "num_actual_tokens": sum(new) + padding, "max_query_len": max(new),
-        "max_seq_len": max(lengths), "query_start_loc": starts, "query_start_loc_cpu": starts, "seq_lens": seen,
+        "max_seq_len": max(lengths), "query_start_loc": there, "query_start_loc_cpu": starts, "seq_lens": seen.to(DEVICE),
         "seq_lens_cpu": seen, "_seq_lens_cpu": seen, "num_computed_tokens_cpu": seen, "_num_computed_tokens_cpu": seen,
-        "seq_lens_cpu_upper_bound": seen, "block_table_tensor": table, "slot_mapping": torch.zeros(0),
+        "seq_lens_cpu_upper_bound": seen, "block_table_tensor": table, "slot_mapping": torch.zeros(0, device=DEVICE),
     }  # fmt: skip
     kind = sys.modules[type(builder).__module__].CommonAttentionMetadata
     return kind(**{n: given[n] for n in inspect.signature(kind).parameters if n in given})
@@ -192,49 +206,60 @@ def decodes(
     right(impl, one, metadata, lengths, new, chosen)
 
 
-def right(impl: Any, one: Any, metadata: Any, lengths: list[int], new: list[int], chosen: Any) -> None:
-    """What an implementation makes of built metadata is right."""
+def right(
+    impl: Any, one: Any, metadata: Any, lengths: list[int], new: list[int], chosen: Any
+) -> None:
+    """What an implementation makes of built metadata is right; what only fills it up is 0."""
     tokens, count = metadata.num_actual_tokens, sum(new)
     wanted = listed(one, lengths, new, chosen)
     q = torch.cat((wanted.q, wanted.q[:1].repeat(tokens - count, 1, 1, 1)))
-    out = attended(impl, q.squeeze(1), one.cache, metadata)
+    judged(attended(impl, q.squeeze(1), one.cache, metadata), wanted)
+
+
+def judged(out: Any, wanted: Any) -> None:
+    """Of a step what the twin says, and 0 behind it."""
+    count = len(wanted.q)
     reference = sys.modules["vllm.v1.attention.ops.mla_decode.reference"]
-    truth, _ = cases.truth(reference, wanted, backends.LATENT)
-    torch.testing.assert_close(out[:count].double(), truth.squeeze(1), rtol=4e-3, atol=4e-3)
+    truth, sums = cases.truth(reference, wanted, backends.LATENT)
+    found = cases.faults(out[:count].unsqueeze(1), sums, truth, sums)
+    assert not found, found
     assert not out[count:].any()
 
 
 def latents(lengths: list[int]) -> Any:
     """A cache of requests, in scattered pages."""
     return cases.step(
-        lengths, heads=backends.HEADS, page=backends.PAGE, latent=backends.LATENT, rope=backends.ROPE,
-        dtype=torch.float16,
+        lengths, heads=backends.HEADS, page=backends.PAGE, latent=backends.LATENT, rope=backends.ROPE, dtype=DTYPE,
+        device=DEVICE,
     )  # fmt: skip
 
 
 def listed(one: Any, lengths: list[int], new: list[int], chosen: Any) -> Any:
     """Choose for each new token among those up to itself, in no order; what the twin has to look at."""
     draw = random.Random(0)
-    slots = torch.full((sum(new), CHOSEN), -1, dtype=torch.int32)
+    slots = torch.full((sum(new), CHOSEN), -1, dtype=torch.int32, device=DEVICE)
     token = 0
     for request, (length, count) in enumerate(zip(lengths, new, strict=True)):
         for seen in range(length - count + 1, length + 1):
             places = draw.sample(range(seen), min(seen, CHOSEN))
             chosen[token] = torch.tensor(places + [-1] * (CHOSEN - len(places)))
-            at = torch.tensor(places)
+            at = torch.tensor(places, device=DEVICE)
             pages = one.table[request, at // backends.PAGE]
             slots[token, : len(places)] = pages * backends.PAGE + at % backends.PAGE
             token += 1
-    q = cases.step(
-        [1] * token, heads=backends.HEADS, latent=backends.LATENT, rope=backends.ROPE, dtype=torch.float16, seed=1
-    ).q  # fmt: skip
-    every = torch.full((token,), CHOSEN, dtype=torch.int32)
-    return replace(one, q=q, table=slots, lengths=every, sparse=True)
+    every = torch.full((token,), CHOSEN, dtype=torch.int32, device=DEVICE)
+    return replace(one, q=queries(token), table=slots, lengths=every, sparse=True)
+
+
+def queries(tokens: int) -> Any:
+    """Queries [tokens, 1, heads, width]."""
+    dims = {"heads": backends.HEADS, "latent": backends.LATENT, "rope": backends.ROPE}
+    return cases.step([1] * tokens, **dims, dtype=DTYPE, device=DEVICE, seed=1).q
 
 
 def attended(impl: Any, q: Any, cache: Any, metadata: Any) -> Any:
     """What an implementation makes of a step, called as its release calls it."""
-    layer = SimpleNamespace(_k_scale=torch.ones(1))
+    layer = SimpleNamespace(_k_scale=torch.ones(1, device=DEVICE))
     if "_forward_bf16_kv" in vars(type(impl)):
         return impl._forward_bf16_kv(q, cache, impl.topk_indices_buffer[: len(q)], metadata)
     parts = q.split([backends.LATENT, backends.ROPE], -1)
@@ -251,8 +276,7 @@ def larger(builder: Any, impl: Any, chosen: Any) -> None:
     kept, seen = getattr(upstreams, name), []
     setattr(upstreams, name, lambda _, *came: seen.append(came) or ("upstream's", None))
     listed(one, [12], [12], chosen)
-    attended(impl, cases.step([1] * 12, heads=backends.HEADS, latent=backends.LATENT, rope=backends.ROPE).q.squeeze(1),
-             one.cache, metadata)  # fmt: skip
+    attended(impl, queries(12).squeeze(1), one.cache, metadata)
     setattr(upstreams, name, kept)
     assert len(seen) == 1
     assert any(each is metadata for each in seen[0])
@@ -268,5 +292,23 @@ def drafts(builder: Any, impl: Any, chosen: Any) -> None:
     right(impl, one, metadata, [71, 2], [1, 1], chosen)
 
 
+def captured(builder: Any, impl: Any, chosen: Any) -> None:
+    """A graph that was captured of one step replays another: other lengths, lists and queries in the same places."""
+    one = latents([70, 1, 130])
+    step = asked(builder, [70, 1, 130], [1, 1, 1], one.table)
+    metadata = builder.build(0, step)
+    q = queries(3).squeeze(1)
+    attended(impl, q, one.cache, metadata)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = attended(impl, q, one.cache, metadata)
+    for lengths in ([9, 1, 128], [70, 1, 2]):
+        step.seq_lens.copy_(torch.tensor(lengths))
+        builder.build(0, step)
+        wanted = listed(one, lengths, [1, 1, 1], chosen)
+        graph.replay()
+        judged(out, wanted)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main([given for given in sys.argv[1:] if given != "--cuda"])
