@@ -71,8 +71,8 @@ MLA = [
 ]
 
 
-# Releases whose sparse backend ours stands on, one of each generation and all that are pinned.
-SPARSE = ["v0.13.0", "v0.20.2", "v0.25.1", "v0.26.0", "v0.27.1", "v0.32.0"]
+# One of each generation of the sparse backends that ours stands on.
+SPARSE = ["v0.13.0", "v0.20.2", "v0.25.1", "v0.27.1", "v0.32.0"]
 SPARSE_MLA = [
     "vllm/attention/backends/abstract.py",
     "vllm/model_executor/layers/attention/mla_attention.py",

@@ -19,18 +19,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-CUDA = "--cuda" in sys.argv
-if CUDA:
-    os.environ["TRITON_INTERPRET"] = "0"
-from tests.mla import backends  # first: it asks for Triton's interpreter
+os.environ["TRITON_INTERPRET"] = str(int("--cuda" not in sys.argv))
 
-# isort: split
 import torch
 import triton
 from triton import language
 
-from tests.mla import cases
+from tests.mla import backends, cases
 
+CUDA = "--cuda" in sys.argv
 DEVICE, DTYPE = ("cuda", torch.bfloat16) if CUDA else ("cpu", torch.float16)
 if CUDA:
     backends.HEADS, backends.LATENT, backends.ROPE = 16, cases.LATENT, cases.ROPE
@@ -103,7 +100,7 @@ def holds(ours: Any) -> None:
     decodes(builder, impl, LENGTHS, NEW, chosen)
     decodes(builder, impl, [3, 90], [1, 1], chosen, padding=2)
     larger(builder, impl, chosen)
-    if hasattr(builder, "update_draft_decode_metadata"):
+    if getattr(builder, "supports_draft_decode_metadata_update", False):
         drafts(builder, impl, chosen)
     if CUDA:
         captured(builder, impl, chosen)
@@ -177,9 +174,7 @@ def implementation(impl: Any, chosen: Any) -> Any:
     return made
 
 
-def asked(
-    builder: Any, lengths: list[int], new: list[int], table: Any, padding: int = 0
-) -> Any:
+def asked(builder: Any, lengths: list[int], new: list[int], table: Any, padding: int = 0) -> Any:
     """What a release tells a builder of a step; padding: tokens that only fill up a captured graph."""
     starts = torch.tensor([0, *torch.tensor(new).cumsum(0).tolist()], dtype=torch.int32)
     if padding:
@@ -189,7 +184,8 @@ def asked(
     there = starts.to(DEVICE)
     given = {
         "num_reqs": len(seen), "num_actual_tokens": sum(new) + padding, "max_query_len": max(new),
-        "max_seq_len": max(lengths), "query_start_loc": there, "query_start_loc_cpu": starts, "seq_lens": seen.to(DEVICE),
+        "max_seq_len": max(lengths), "query_start_loc": there, "query_start_loc_cpu": starts,
+        "seq_lens": seen.to(DEVICE),
         "seq_lens_cpu": seen, "_seq_lens_cpu": seen, "num_computed_tokens_cpu": seen, "_num_computed_tokens_cpu": seen,
         "seq_lens_cpu_upper_bound": seen, "block_table_tensor": table, "slot_mapping": torch.zeros(0, device=DEVICE),
     }  # fmt: skip
