@@ -1,4 +1,4 @@
-"""Make the sparse MLA backends of several releases on the releases' own classes, decode with them, and hold that to the twin.
+"""Make sparse MLA backends on the classes of their releases, decode with them, and hold that to the twin.
 
     python sparse_backends.py [--cuda] FOLDER...
 
