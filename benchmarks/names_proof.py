@@ -36,7 +36,7 @@ def table(held: dict[str, Any]) -> list[str]:
     for name in dict.fromkeys(each["variant"] for each in held["results"]):
         mine = {each["check"]: each for each in held["results"] if each["variant"] == name}
         said = next(
-            (mine[check]["note"] for check in ("names.taken", "engine.start") if check in mine), ""
+            (mine[check]["note"] for check in ("engine.start", "names.taken") if check in mine), ""
         )
         told = [mine[check]["status"] for check in ("names.taken", "names.filled", "names.stages")]
         rows.append(f"| {release} | {name} | {' | '.join(told)} | {said} |")
