@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from itertools import pairwise
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 
@@ -25,6 +25,7 @@ TRAITS = {
     "attention_module": "vllm.v1.attention.backend",
     "attention_builder_module": "vllm.v1.attention.backend",
     "mla_common_module": "vllm.model_executor.layers.attention.mla_attention",
+    "attention_metadata_is_a_batch": False,
 }
 MODULES = {
     "cpu_ops": "vllm.v1.attention.ops.cpu_mla",
@@ -37,15 +38,47 @@ NEW = [1, 1, 5, 7, 40]
 LENGTHS = [38, 6, 5, 27, 73]
 
 
-@pytest.fixture(params=["cpu_backend_own_prefill", "cpu_backend_own_forward"])
+# Templates, and what else than above holds where they are used.
+GENERATIONS = {
+    "cpu_backend_own_prefill": {},
+    "cpu_backend_own_forward": {},
+    "cpu_backend_own_forward, a batch": {"attention_metadata_is_a_batch": True},
+    "cpu_backend_own_order": {
+        "attention_metadata_is_a_batch": True,
+        "attention_builder_module": "builder_of_three",
+    },
+}
+
+
+@pytest.fixture(params=GENERATIONS)
 def backend(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     saved = dict(sys.modules)
+    traits = TRAITS | GENERATIONS[request.param]
+    sys.modules["builder_of_three"] = builder_of_three()
     for template, name in MODULES.items():
-        rendered(f"mla/{template}", name, **TRAITS)
-    yield rendered(f"mla/{request.param}", "rendered_backend", **TRAITS)
-    for name in {*MODULES.values(), "rendered_backend"}:
+        rendered(f"mla/{template}", name, **traits)
+    template = request.param.partition(",")[0]
+    yield rendered(f"mla/{template}", "rendered_backend", **traits)
+    for name in {*MODULES.values(), "rendered_backend", "builder_of_three"}:
         sys.modules.pop(name)
         sys.modules |= {name: saved[name]} if name in saved else {}
+
+
+def builder_of_three() -> ModuleType:
+    """The engine's builder as it was before it was told the names of its layers."""
+    from vllm.v1.attention.backend import AttentionMetadataBuilder, CommonAttentionMetadata
+
+    M = TypeVar("M")
+
+    class Older(AttentionMetadataBuilder[M], Generic[M]):  # type: ignore[misc]
+        def __init__(self, kv_cache_spec: Any, vllm_config: Any, device: Any) -> None:
+            self.kv_cache_spec = kv_cache_spec
+
+    module = ModuleType("builder_of_three")
+    vars(module).update(
+        AttentionMetadataBuilder=Older, CommonAttentionMetadata=CommonAttentionMetadata
+    )
+    return module
 
 
 class Projection(torch.nn.Module):  # type: ignore[misc]
@@ -73,7 +106,9 @@ def made(backend: ModuleType) -> tuple[Any, Any]:
     context = {"layer": SimpleNamespace(impl=impl)}
     config = SimpleNamespace(compilation_config=SimpleNamespace(static_forward_context=context))
     spec = SimpleNamespace(block_size=BLOCK)
-    return impl, backend.CPUMLAMetadataBuilder(spec, ["layer"], config, torch.device("cpu"))
+    names = [] if hasattr(backend.CPUMLAMetadataBuilder, "reorder_batch") else [["layer"]]
+    words = spec, *names, config, torch.device("cpu")
+    return impl, backend.CPUMLAMetadataBuilder(*words)
 
 
 def attended(impl: Any, q: Any, kv_c: Any, k_pe: Any, cache: Any, metadata: Any) -> Any:
@@ -144,3 +179,27 @@ def test_a_cache_that_is_quantized_is_refused(backend: ModuleType) -> None:
             HEADS, RANK + ROPE, 1.0, 1, None, None, "fp8", None, "decoder", None,
             v_head_dim=VALUE, kv_b_proj=Projection(), **words,
         )  # fmt: skip
+
+
+class Batch:
+    """The requests of a batch: new tokens of each, and whether it decodes by now."""
+
+    def __init__(self, tokens: list[int]) -> None:
+        self.req_ids = [f"{place}" for place in range(len(tokens))]
+        self.tokens = dict(zip(self.req_ids, tokens, strict=True))
+        self.num_prompt_tokens = torch.full((len(tokens),), 40).numpy()
+        self.num_computed_tokens_cpu = torch.tensor([40 * (n == 1) for n in tokens]).numpy()
+
+    def swap_states(self, one: int, other: int) -> None:
+        for each in (self.req_ids, self.num_computed_tokens_cpu):
+            each[one], each[other] = each[other], each[one]
+
+
+@pytest.mark.parametrize("backend", ["cpu_backend_own_order"], indirect=True)
+def test_a_builder_that_orders_the_batch_puts_decodes_first(backend: ModuleType) -> None:
+    _, builder = made(backend)
+    batch = Batch([5, 1, 40, 1, 1])
+    scheduled = SimpleNamespace(num_scheduled_tokens=batch.tokens)
+    assert builder.reorder_batch(batch, scheduled)
+    assert [batch.tokens[each] for each in batch.req_ids][:3] == [1, 1, 1]
+    assert not builder.reorder_batch(batch, scheduled)
