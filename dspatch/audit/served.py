@@ -53,6 +53,15 @@ def table(known: Known) -> Iterator[tuple[str, str, str, str]]:
                 yield named, place, spans.between([version for version, _ in group]), told
 
 
+def reasons(known: Known, rows: Iterable[tuple[str, str, str, str]]) -> Iterator[tuple[str, ...]]:
+    """Rows of what the states of a table name: a finding as it does, what it makes of a model, its title."""
+    told = {word for *_, state in rows for word in re.findall(r"[\w-]+", state)}
+    for each in sorted(known.findings, key=lambda each: each.id):
+        if (name := _name(known, each)) in told:
+            makes = "refused" if each.severity == "missing" else each.severity
+            yield f"`{name}`", makes, each.title
+
+
 def _states(known: Known, model: Variant, target: str, backend: Backend) -> tuple[str, ...]:
     """What each release is to a model on a target, in the words of the table."""
     grave, same = _grave(known, model, target, backend), (model.name, *variants.twins(model))
@@ -76,7 +85,7 @@ def _state(
         for each in bad
         if not _mended(known, each, target, version) and not backend.mended(each, model, version)
     ]
-    told = ", ".join(each.id.removeprefix(f"{known.engine}-") for each in owing)
+    told = ", ".join(_name(known, each) for each in owing)
     if reason := backend.reason(model, version):
         return f"not yet: {reason}"
     ran = _ran(known, same, target, version) or backend.told(model, version)
@@ -116,10 +125,22 @@ def asked(document: str, engine: str) -> bool:
 def written(document: str, known: Known) -> str:
     """The document with its table of an engine written anew, between its marks."""
     opening, closing = _marks(known.engine)
-    lines = [("model", "target", "releases", "state"), ("---",) * 4, *table(known)]
-    body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    rows = tuple(table(known))
+    body = _markdown(("model", "target", "releases", "state"), rows)
+    if named := tuple(reasons(known, rows)):
+        head = ("named above", "makes a model", "what is wrong upstream")
+        body += f"\n\n{_markdown(head, named)}"
     pattern = re.compile(f"{re.escape(opening)}.*?{re.escape(closing)}", re.S)
     return pattern.sub(lambda _: f"{opening}\n{body}\n{closing}", document)
+
+
+def _markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _name(known: Known, finding: Finding) -> str:
+    return finding.id.removeprefix(f"{known.engine}-")
 
 
 def _marks(engine: str) -> tuple[str, str]:

@@ -59,6 +59,18 @@ def test_each_proven_release_is_in_the_table() -> None:
         assert "deepseek-v3" not in each.open or any(covers(line, each.version) for line in dated)
 
 
+@pytest.mark.parametrize("engine", ["vllm", "lmdeploy"])
+def test_what_a_state_names_is_told_below_the_table(engine: str) -> None:
+    opening, closing = (f"<!-- {slash}dspatch served {engine} -->" for slash in ("", "/"))
+    block = TABLE.partition(opening)[2].partition(closing)[0]
+    them = finding.load_all(engine, layered(engine).traits)
+    known = {each.id.removeprefix(f"{engine}-") for each in them}
+    named = set(re.findall(r"[\w-]+", " ".join(re.findall(r"(?:not yet|mended): (.*) \|", block))))
+    told = re.findall(r"^\| `([\w-]+)` \| (?:wrong|crash|refused) \| [A-Z]", block, re.M)
+    assert set(told) == named & known
+    assert len(told) > 5
+
+
 def test_a_range_that_cannot_be_read_is_told(docs: Path) -> None:
     page = docs / "support.md"
     page.write_text(re.sub(r"(\| `cpu-mla` \| cpu \| )\S+", r"\1once", TABLE, count=1))
