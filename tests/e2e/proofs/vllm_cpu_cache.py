@@ -2,13 +2,14 @@
 
     python vllm_cpu_cache.py deepseek-v3.json ...
 
-Run in the environment of a vLLM wheel before V1 (0.5.1 to 0.7.0). Each file is a published config.json;
+Run in the environment of a vLLM wheel for CPU whose engine is the one before V1 (0.5.1 to 0.8.5). Each file is a published config.json;
 no weights are needed. Prints one JSON object a file: bytes a token in bfloat16 by the engine's own
 sizing, those of 64 blocks that it allocated, and the name of the cache's backend.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 import tempfile
@@ -27,7 +28,10 @@ def told(config: Path) -> dict[str, Any]:
         held = json.loads(config.read_text())
         held.pop("auto_map", None)  # code beside the checkpoint, which is not here
         Path(folder, "config.json").write_text(json.dumps(held))
+        # 0.8.5 asks for the task, 0.6.0 knows no such thing.
+        tasked = "task" in inspect.signature(ModelConfig).parameters
         model = ModelConfig(
+            **({"task": "generate"} if tasked else {}),
             model=folder,
             tokenizer=folder,
             tokenizer_mode="auto",
