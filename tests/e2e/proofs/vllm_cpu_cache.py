@@ -2,7 +2,8 @@
 
     python vllm_cpu_cache.py deepseek-v3.json ...
 
-Run in the environment of a vLLM wheel for CPU whose engine is the one before V1 (0.5.1 to 0.8.5). Each file is a published config.json;
+Run in the environment of a wheel for CPU whose engine is the one before V1 (0.5.1 to 0.8.5). Each
+file is a published config.json;
 no weights are needed. Prints one JSON object a file: bytes a token in bfloat16 by the engine's own
 sizing, those of 64 blocks that it allocated, and the name of the cache's backend.
 """
