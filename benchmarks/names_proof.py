@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+CHECKS = ("names.taken", "names.filled", "names.fused", "names.stages")
 KEYS = ("check", "measured", "note", "status", "variant")
 
 
@@ -38,7 +39,7 @@ def table(held: dict[str, Any]) -> list[str]:
         said = next(
             (mine[check]["note"] for check in ("engine.start", "names.taken") if check in mine), ""
         )
-        told = [mine[check]["status"] for check in ("names.taken", "names.filled", "names.stages")]
+        told = [mine[check]["status"] if check in mine else "not asked" for check in CHECKS]
         rows.append(f"| {release} | {name} | {' | '.join(told)} | {said} |")
     return rows
 

@@ -20,8 +20,10 @@ DTYPE = "bfloat16"
 STAGES = 2
 LAYER = re.compile(r"model\.layers\.(\d+)\.")
 # What the main model and the one that drafts for it may both take: they are one table in use.
+CHECKS = ("names.taken", "names.filled", "names.fused", "names.stages")
 SHARED = frozenset({"model.embed_tokens.weight", "lm_head.weight"})
 SHOWN = 3
+NO_FUSION = "this release puts no shared experts among the routed ones"
 NO_STAGES = "this release divides no model among stages"
 
 
@@ -92,9 +94,9 @@ def judged(case: Published, found: Mapping[str, Any]) -> list[CheckResult]:
     if refusals:
         return [
             _result(case, "engine.start", "fail", note="; ".join(refusals)),
-            *(_unshown(case, check) for check in ("names.taken", "names.filled", "names.stages")),
+            *(_unshown(case, check) for check in CHECKS),
         ]
-    return [_taken(case, loads), _filled(case, loads), _staged(case, found)]
+    return [_taken(case, loads), _filled(case, loads), _fused(case, found), _staged(case, found)]
 
 
 def _taken(case: Published, loads: Mapping[str, Any]) -> CheckResult:
@@ -140,6 +142,28 @@ def _unfit(load: Mapping[str, Any]) -> dict[str, Any]:
         for name, told in load["unfit"].items()
         if not (told["got"] == len(told["of"]) * told["size"] and SHARED & set(told["of"]))
     }
+
+
+def _fused(case: Published, found: Mapping[str, Any]) -> CheckResult:
+    """Whether the same holds with shared experts among the routed ones, as ROCm's kernels take them."""
+    loads = found["fused"]
+    if loads is None:
+        return _unshown(case, "names.fused", NO_FUSION)
+    made = [load for load in loads.values() if load]
+    if reasons := [load["refused"] for load in made if "refused" in load]:
+        return _unshown(case, "names.fused", reasons[0])
+    took, before = _all(loads), _all({"main": found["main"], "draft": found["draft"]})
+    wrong = {
+        "taken by none": sorted(before - took),
+        "not filled exactly": [name for load in made for name in _unfit(load)],
+    }
+    said = f"{len(took)} names with the shared experts among the routed ones"
+    errors = [load["error"] for load in made if load["error"]]
+    return _verdict(case, "names.fused", wrong, "names", said, errors)
+
+
+def _all(loads: Mapping[str, Any]) -> set[str]:
+    return {name for load in loads.values() if load for name in load["consumed"]}
 
 
 def _staged(case: Published, found: Mapping[str, Any]) -> CheckResult:

@@ -57,8 +57,8 @@ def test_v3_s_names_go_to_the_main_model_and_the_draft_and_faults_show() -> None
         replace(sound, config={**sound.config, "num_nextn_predict_layers": 0}),
     ]
     report = names.run(cases, python=for_wheel("vllm", wheel).python, options=Options())
-    each = [report.results[at : at + 3] for at in range(0, len(report.results), 3)]
-    assert [[one.status for one in rows] for rows in each[:1]] == [["pass"] * 3]
+    each = [report.results[at : at + 4] for at in range(0, len(report.results), 4)]
+    assert [[one.status for one in rows] for rows in each[:1]] == [["pass"] * 4]
     assert "1 of them both" in each[0][0].note
     lost, renamed, extra, swallowed = (rows for rows in each[1:])
     assert lost[1].status == "fail"

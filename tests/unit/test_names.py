@@ -108,6 +108,7 @@ def _found() -> Found:
     return {
         "main": _load(*every[:4]),
         "draft": _load(every[0], *every[4:]),
+        "fused": {"main": _load(*every[:4]), "draft": _load(every[0], *every[4:])},
         "stages": [_load(*every[:2]), _load(*every[2:4])],
     }
 
@@ -118,7 +119,7 @@ def _statuses(found: Found) -> dict[str, str]:
 
 def test_loaders_that_take_each_name_once_pass() -> None:
     results = names.judged(_case(), _found())
-    assert [each.status for each in results] == ["pass"] * 3
+    assert [each.status for each in results] == ["pass"] * 4
     assert results[0].note == "6 names: the main model takes 4, the draft 3, 1 of them both"
 
 
@@ -160,7 +161,7 @@ def test_names_that_go_elsewhere_are_told(fault: Callable[[Found], None]) -> Non
 def test_a_parameter_that_no_name_fills_is_told() -> None:
     found = _found()
     found["draft"]["unfit"] = {"model.x": {"got": 0, "size": 4, "of": []}}
-    (_, filled, _) = names.judged(_case(), found)
+    (_, filled, _, _) = names.judged(_case(), found)
     assert filled.status == "fail"
     assert "model.x (0 of 4)" in filled.note
 
@@ -192,11 +193,21 @@ def test_stages_that_do_not_share_the_names_are_told(fault: Callable[[list[Found
     assert _statuses(found)["names.stages"] == "fail"
 
 
-def test_an_engine_without_pipelines_shows_nothing_of_stages() -> None:
-    found = _found() | {"stages": []}
+def test_fused_shared_experts_that_take_fewer_names_are_told() -> None:
+    found = _found()
+    found["fused"]["draft"]["consumed"].pop()
+    assert _statuses(found)["names.fused"] == "fail"
+    found = _found()
+    found["fused"]["main"]["unfit"] = {"model.w13": {"got": 4, "size": 8, "of": ["x"]}}
+    assert _statuses(found)["names.fused"] == "fail"
+
+
+def test_an_engine_without_pipelines_or_fused_experts_shows_nothing_of_them() -> None:
+    found = _found() | {"stages": [], "fused": None}
     assert _statuses(found) == {
         "names.taken": "pass",
         "names.filled": "pass",
+        "names.fused": "not-shown",
         "names.stages": "not-shown",
     }
 

@@ -38,7 +38,20 @@ def _loads(case: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "main": _load(case, lambda: building.model(folder)),
             "draft": _load(case, lambda: building.model(folder, draft=True)) if drafted else None,
+            "fused": _fused(case, folder, drafted),
             "stages": [_stage(case, folder, (own, count)) for own in range(count)],
+        }
+
+
+def _fused(case: Mapping[str, Any], folder: str, drafted: bool) -> dict[str, Any] | None:
+    from . import building
+
+    with building.fused() as known:
+        if not known:
+            return None
+        return {
+            "main": _load(case, lambda: building.model(folder)),
+            "draft": _load(case, lambda: building.model(folder, draft=True)) if drafted else None,
         }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,11 +43,36 @@ def drafts() -> bool:
     return importlib.util.find_spec("vllm.model_executor.models.deepseek_mtp") is not None
 
 
+@contextmanager
+def fused() -> Iterator[bool]:
+    """Shared experts among the routed ones, as ROCm's kernels take them; whether the release knows of that."""
+    name, module = "is_fusion_moe_shared_experts_enabled", "vllm._aiter_ops"
+    known = importlib.util.find_spec(module) is not None
+    switches = importlib.import_module(module).rocm_aiter_ops if known else None
+    if not hasattr(switches, name):
+        yield False
+        return
+    before = vars(switches)[name]
+    setattr(switches, name, classmethod(lambda own: True))
+    try:
+        yield True
+    finally:
+        setattr(switches, name, before)
+
+
+def _afresh() -> None:
+    """Forget the table of ROCm's shared experts, which is made once a process, for one model."""
+    for module in list(sys.modules.values()):
+        if "aiter_topK_meta_data" in getattr(module, "__dict__", {}):
+            vars(module)["aiter_topK_meta_data"] = None
+
+
 def model(folder: str, *, draft: bool = False, stage: tuple[int, int] = (0, 1)) -> Any:
     """The engine's model of `folder`/config.json: the main one or the draft's, or one of so many stages."""
     # Which kernels a processor has decides no name; these ask for tiles before they make parameters.
     torch.cpu._is_amx_tile_supported = lambda: True
     _let_fp8()
+    _afresh()
     older = importlib.util.find_spec("vllm.v1") is None
     HELD.append((_older if older else _model)(folder, draft, stage))
     return HELD[-1]
