@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from dspatch.cli import cli
-from dspatch.conformance import names, published
+from dspatch.conformance import names, published, taken
 from dspatch.conformance.published import Published
 from dspatch.engines import Options
 from dspatch.errors import EngineError, UnknownVariantError
@@ -114,18 +114,18 @@ def _found() -> Found:
 
 
 def _statuses(found: Found) -> dict[str, str]:
-    return {each.check: each.status for each in names.judged(_case(), found)}
+    return {each.check: each.status for each in taken.judged(_case(), found)}
 
 
 def test_loaders_that_take_each_name_once_pass() -> None:
-    results = names.judged(_case(), _found())
+    results = taken.judged(_case(), _found())
     assert [each.status for each in results] == ["pass"] * 4
     assert results[0].note == "6 names: the main model takes 4, the draft 3, 1 of them both"
 
 
 def test_a_release_without_a_draft_must_skip_its_layers_and_the_report_says_so() -> None:
     found = _found() | {"draft": None}
-    results = names.judged(_case(), found)
+    results = taken.judged(_case(), found)
     assert results[0].status == "pass"
     assert "skips 2 of prediction layers" in results[0].note
 
@@ -161,7 +161,7 @@ def test_names_that_go_elsewhere_are_told(fault: Callable[[Found], None]) -> Non
 def test_a_parameter_that_no_name_fills_is_told() -> None:
     found = _found()
     found["draft"]["unfit"] = {"model.x": {"got": 0, "size": 4, "of": []}}
-    (_, filled, _, _) = names.judged(_case(), found)
+    (_, filled, _, _) = taken.judged(_case(), found)
     assert filled.status == "fail"
     assert "model.x (0 of 4)" in filled.note
 
@@ -213,7 +213,7 @@ def test_an_engine_without_pipelines_or_fused_experts_shows_nothing_of_them() ->
 
 
 def test_a_model_that_the_engine_does_not_make_fails_with_its_reason() -> None:
-    results = names.judged(_case(), _found() | {"main": {"refused": "ValueError: no"}})
+    results = taken.judged(_case(), _found() | {"main": {"refused": "ValueError: no"}})
     assert results[0].check == "engine.start"
     assert results[0].note == "main: ValueError: no"
     assert {each.status for each in results[1:]} == {"not-shown"}
