@@ -95,7 +95,7 @@ def judged(cases: Sequence[Case], results: Iterable[CheckResult]) -> Judged:
         passed=sum(one.status == "pass" for one in own),
         alarmed=len({one.variant for one in failed}),
         alarms=tuple(_alarm(one) for one in failed),
-        unshown=Counter(one.check for one in own if one.status == "not-shown"),
+        unshown=dict(Counter(one.check for one in own if one.status == "not-shown")),
         nearest=_nearest(own),
     )
 

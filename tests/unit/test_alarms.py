@@ -19,7 +19,7 @@ from dspatch.cli import cli, main
 from dspatch.conformance import checkpoint, checks, small, suite
 from dspatch.conformance.report import CheckResult, Status
 from dspatch.conformance.small import Case
-from dspatch.console import Console
+from dspatch.console import Console, json_of
 from dspatch.errors import FalseAlarmError
 from dspatch.stages import alarms as stage
 from dspatch.stages import show_alarms
@@ -116,6 +116,9 @@ def test_what_was_not_shown_is_neither_judged_nor_near(tmp_path: Path) -> None:
         ],
     )
     assert (row.passed, row.alarms, row.unshown) == (1, (), {"logits.kl": 1})
+    count = Count(rows=(row,))
+    (read,) = json.loads(json_of(count.as_dict()))["rows"]
+    assert (Judged.read(read), count.unshown) == (row, {"logits.kl": 1})
     assert set(row.nearest) == {"golden.fp32"}
 
 

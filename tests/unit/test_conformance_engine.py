@@ -27,7 +27,7 @@ for trial in trials:
         os.kill(os.getpid(), signal.SIGKILL)
     if trial["name"] == "hangs":
         signal.pause()
-    error = {{"error": "ValueError: no", "vllm": "0.8.5"}} if trial["name"] == "fails" else {{}}
+    error = {{"error": "ValueError: no", "vllm": "0.1.0"}} if trial["name"] == "fails" else {{}}
     out = pathlib.Path(trial["out"])
     out.mkdir()
     (out / "result.json").write_text(json.dumps(error))
@@ -36,7 +36,7 @@ for trial in trials:
 """
 
 
-NO = f"ValueError: no ({engines.unserved('vllm', vllm.SERVED, '0.8.5')})"
+NO = f"ValueError: no ({engines.unserved('vllm', vllm.SERVED, '0.1.0')})"
 
 
 @pytest.fixture
