@@ -21,6 +21,7 @@ DOCS = ROOT / "docs"
 HELD = proofs.load(DOCS / "proofs")
 TREES = json.loads((ROOT / "tests" / "golden" / "trees.json").read_text())
 TABLE = (DOCS / "support.md").read_text()
+UNPINNED = {"v0.16.0 cpu"}  # run on a pin of one's own: no tree of these is kept
 
 
 @pytest.fixture
@@ -47,7 +48,8 @@ def test_the_table_is_what_the_proofs_make_of_it() -> None:
 def test_a_proof_ran_the_patches_that_ship(proof: proofs.Proof) -> None:
     key = f"v{proof.version} {proof.target}"
     of_the_family = proof.path.stem == f"{proof.engine}-{proof.version}-{proof.target}"
-    assert not of_the_family or proof.tree == TREES[key]
+    assert not of_the_family or (key in UNPINNED) == (key not in TREES)
+    assert not of_the_family or key in UNPINNED or proof.tree == TREES[key]
 
 
 def test_each_proven_release_is_in_the_table() -> None:
