@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -60,8 +61,8 @@ class How:
 class Prepared:
     """A build that can begin: recipe, environment and its lock; `found` is what compiles.
 
-    `asked` is what the tree asks for, `chosen` the variable of the CUDA architectures, `home` a
-    CUDA toolkit that was made whole for this build.
+    `asked` is what the tree asks for, `archs` the CUDA architectures that were asked for, `chosen`
+    the variable that names them to the build, `home` a CUDA toolkit that was made whole for it.
     """
 
     job: Job
@@ -73,6 +74,7 @@ class Prepared:
     jobs: int
     asked: Asked
     chosen: Mapping[str, str]
+    archs: tuple[str, ...]
     clones: Path | None
     home: Path | None
 
@@ -180,6 +182,7 @@ def prepare(job: Job, content: Mapping[str, Any], pin: Pin, how: How, console: C
         jobs=preflight.jobs(chosen, found, how.jobs),
         asked=needed,
         chosen=wanted,
+        archs=how.archs,
         clones=how.clones,
         home=home,
     )
@@ -224,12 +227,14 @@ def build(
         environment=prepared.environment,
         variables=_variables(prepared, handed),
         epoch=epoch,
+        inputs=json.dumps(prepared.inputs, indent=0),
     )
     console.note(f"compiling with {prepared.found.name}, {prepared.jobs} at once; log: {shop.log}")
     if prepared.recipe.cuda and not prepared.found.ccache:
         console.note("ccache is not installed; with it, a build that begins anew takes minutes")
     with console.working(f"building {prepared.job.id} for {prepared.recipe.device}") as step:
         path = compiled(shop, step)
+    archs.check_made(path, prepared.archs, shop.log)
     return _base(prepared, path, changed), path
 
 

@@ -123,6 +123,14 @@ def log(bench: Bench) -> str:
     return (bench.tree.parent / "build/cpu/build.log").read_text()
 
 
+def remembering(bench: Bench) -> Path:
+    """What CMake remembers of a configure, beside the objects of the build."""
+    path = bench.tree.parent / "build/cpu/src/build/temp.test/CMakeCache.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("CUDA_CUDART_LIBRARY:FILEPATH=CUDA_CUDART_LIBRARY-NOTFOUND\n")
+    return path
+
+
 def answer(path: Path, folder: Path, name: str = "answer") -> int:
     """What a function of the wheel's compiled member says."""
     with ZipFile(path) as archive:
@@ -157,7 +165,9 @@ def test_a_second_build_compiles_what_changed_alone(bench: Bench, tmp_path: Path
     assert "[2/2] Building" in log(bench)
     native(bench)
     bench.run(*APPLY)
+    remembered = remembering(bench)
     second = bench.json(*BUILD)
+    assert remembered.exists()
     assert answer(Path(bench.root, second["path"]), tmp_path) == 43
     assert answer(Path(bench.root, second["path"]), tmp_path, "other") == 7
     assert "[1/2] Building" in log(bench)
@@ -177,23 +187,27 @@ def test_a_module_that_is_gone_is_not_packed_again(bench: Bench) -> None:
 def test_a_setting_of_the_user_is_another_wheel(bench: Bench) -> None:
     bench.run(*APPLY)
     plain = bench.json(*BUILD)
+    remembered = remembering(bench)
     flags = bench.json(*BUILD, ENGINE_FLAGS="-O3")
+    # CMake reads the flags of the environment the first time alone.
+    assert not remembered.exists()
     assert flags["compiled"]["settings"] == {"ENGINE_FLAGS": "-O3"}
     assert flags["wheel"]["version"] != plain["wheel"]["version"]
 
 
 def test_a_build_that_fails_says_where(bench: Bench) -> None:
+    bench.run(*APPLY)
+    bench.run(*BUILD)
     # The compiler repeats the line, so that the log has CMake's words for a failed configure, too.
     native(bench, DIFF.replace("return 43;", "retrun 43; // Configuring incomplete"))
     bench.run(*APPLY)
-    remembered = bench.tree.parent / "build/cpu/src/build/temp.test/CMakeCache.txt"
-    remembered.parent.mkdir(parents=True)
-    remembered.write_text("CUDA_CUDART_LIBRARY:FILEPATH=CUDA_CUDART_LIBRARY-NOTFOUND\n")
+    remembered = remembering(bench)
+    wheels = sorted(bench.root.glob("work/jobs/*/dist/*.whl"))
     told = bench.run(*BUILD, code=errors.SourceBuildError.exit_code)
     assert not remembered.exists()
     assert "csrc/kernel.cpp:1" in told
     assert "build.log" in told
-    assert not list(bench.root.glob("work/jobs/*/dist/*.whl"))
+    assert sorted(bench.root.glob("work/jobs/*/dist/*.whl")) == wheels
     native(bench)
     bench.run(*APPLY)
     bench.run(*BUILD)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence, Set
+from pathlib import Path
 
 from packaging.version import Version
 
 from dspatch import process
 from dspatch.errors import MissingToolsError, ProcessError, SourceBuildError
+from dspatch.wheel import fatbin
 from dspatch.wheel.source.recipe import Archs, Recipe
 
 # 90, 9.0, 90a, 9.0a, sm_90a: the digits of a compute capability and its letter.
@@ -68,6 +70,23 @@ def check(nvcc: str, version: Version | None, names: Sequence[str]) -> None:
             f"nvcc {version} does not compile for {', '.join(unknown)}.",
             why=f"it knows {', '.join(sorted(known, key=int))}, and from 90 on each with an `a`",
             next="name others with --arch, or let CUDA_HOME name another toolkit",
+        )
+
+
+def check_made(wheel: Path, names: Sequence[str], log: Path) -> None:
+    """Raise `SourceBuildError` for an architecture that no compiled member of a wheel is for.
+
+    CMake files drop what they do not know without failing, and the compiler then takes its own.
+    """
+    wanted = read(names)
+    found = fatbin.of_wheel(wheel) if wanted else frozenset()
+    missing = [name for name in wanted if int(name.rstrip("af")) not in found]
+    if missing:
+        there = ", ".join(map(str, sorted(found))) or "no architecture"
+        raise SourceBuildError(
+            f"Upstream's build compiled nothing for {', '.join(missing)}.",
+            why=f"its machine code is for {there}: the release's CMake files drop what they do not know",
+            next=f"the log says what they take (supported arches): {log}; name one of those with --arch",
         )
 
 

@@ -12,12 +12,18 @@ from pathlib import Path
 from dspatch import process
 from dspatch.engines.environment import Environment
 from dspatch.errors import ProcessError, SourceBuildError
+from dspatch.files import write_atomically
 from dspatch.wheel.source import progress
+
+INPUTS = "inputs.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workshop:
-    """Where a build takes place: `sources`, `dist` for its wheel, `log`, and who compiles."""
+    """Where a build takes place: `sources`, `dist` for its wheel, `log`, and who compiles.
+
+    `inputs` is all that the objects depend on beside the sources, as text.
+    """
 
     sources: Path
     dist: Path
@@ -25,6 +31,7 @@ class Workshop:
     environment: Environment
     variables: Mapping[str, str]
     epoch: int
+    inputs: str
 
 
 def compiled(shop: Workshop, tell: Callable[[str], None]) -> Path:
@@ -34,6 +41,7 @@ def compiled(shop: Workshop, tell: Callable[[str], None]) -> Path:
     `SourceBuildError` with the end of the log.
     """
     _clear(shop)
+    _forget(shop)
     pip = [sys.executable, "-m", "pip", "--python", str(shop.environment.python)]
     words = [
         "wheel",
@@ -68,6 +76,22 @@ def _clear(shop: Workshop) -> None:
             shutil.rmtree(place)
 
 
+def _forget(shop: Workshop) -> None:
+    """Let CMake configure anew when what it builds with has changed.
+
+    It remembers flags of the environment and where it found torch, and would build with the old ones.
+    """
+    record = shop.log.with_name(INPUTS)
+    if not record.is_file() or record.read_text() != shop.inputs:
+        _configure_anew(shop)
+        write_atomically(record, shop.inputs.encode())
+
+
+def _configure_anew(shop: Workshop) -> None:
+    for found in shop.sources.glob("build/temp*/CMakeCache.txt"):
+        found.unlink()
+
+
 def _environment(shop: Workshop) -> dict[str, str]:
     path = f"{shop.environment.python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return {
@@ -86,8 +110,7 @@ def _failed(shop: Workshop, error: ProcessError) -> SourceBuildError:
     hint = f"read the whole log: {shop.log}"
     if "Configuring incomplete" in said:
         # CMake remembers what it did not find, and would not look again.
-        for found in shop.sources.glob("build/temp*/CMakeCache.txt"):
-            found.unlink()
+        _configure_anew(shop)
     if "Failed to clone repository" in said or "Could not resolve host" in said:
         hint += (
             "; the build fetches sources of other projects by git: where this machine cannot, put a"
