@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 # What a scheduler, a service manager and a terminal that is closed send.
 ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -50,9 +51,31 @@ def starting() -> Iterator[set[int]]:
 
 
 def kill_group(pid: int) -> None:
-    """Kill a process that leads a group, and every process of the group."""
+    """Kill a process that leads a session, and every process of the session.
+
+    Its own group alone is not enough: Ninja gives every compiler that it starts a group of its own.
+    """
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
+    killed = set[int]()
+    # One may start another before it is killed.
+    while new := _session(pid) - killed:
+        for each in new:
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+        killed |= new
+
+
+def _session(leader: int) -> set[int]:
+    """The processes of a session, as the kernel lists them."""
+    found = set[int]()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, IndexError):
+            # After the name, which may have any characters: state, parent, group, session.
+            fields = stat.read_bytes().rpartition(b")")[2].split()
+            if int(fields[3]) == leader:
+                found.add(int(stat.parent.name))
+    return found
 
 
 def _end(number: int, frame: object) -> None:

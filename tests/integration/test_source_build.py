@@ -36,7 +36,9 @@ BACKEND = dedent(
             if not made.exists() or made.stat().st_mtime_ns < source.stat().st_mtime_ns:
                 flags = os.environ.get("ENGINE_FLAGS", "").split()
                 print(f"[{number}/{len(sources)}] Building {source} {flags}", flush=True)
-                subprocess.run(["g++", *flags, "-fPIC", "-c", source, "-o", made], check=True)
+                command = ["g++", *flags, "-fPIC", "-c", source, "-o", made]
+                # A group of its own for each compiler, as Ninja makes one.
+                subprocess.run(command, check=True, process_group=0)
         lib = Path("build/lib")
         for module in Path("vllm").rglob("*.py"):
             (lib / module).parent.mkdir(parents=True, exist_ok=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread, Timer
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -49,6 +50,35 @@ def test_a_signal_while_a_process_starts_leaves_nobody_behind(
     assert [each.wait(10) for each in started] == [-signal.SIGKILL]
     for each in started:
         each.communicate()
+
+
+def test_who_has_a_group_of_its_own_ends_with_the_session(tmp_path: Path) -> None:
+    """Ninja gives every compiler one: a killed build would leave them compiling."""
+    told = tmp_path / "pid"
+    child = f"import os, time; os.setpgid(0, 0); open({str(told)!r}, 'w').write(str(os.getpid()) + '.'); time.sleep(60)"
+    starts = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+
+    def end() -> None:
+        while not (told.is_file() and told.read_text().endswith(".")):
+            sleep(0.01)
+        sent(signal.SIGTERM)
+
+    ends = Thread(target=end)
+    ends.start()
+    with pytest.raises(SystemExit), ending.ended_with_us():
+        process.run([sys.executable, "-c", starts])
+    ends.join()
+    until = monotonic() + 10
+    while _runs(int(told.read_text().removesuffix("."))):
+        assert monotonic() < until
+        sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
 
 
 def test_a_signal_reaches_who_waits_for_a_thread_that_starts_a_process() -> None:
