@@ -11,6 +11,8 @@ from dspatch.conformance.small import Case, plain, rules
 from dspatch.engines import Options
 from dspatch.errors import CheckpointError
 
+# What DeepSpeed's ZeRO leaves of a run, in the folder itself or in that of a step.
+SHARDS = "**/*zero_pp_rank_*_states.pt"
 # What the model classes take where config.json says nothing, by the kind of router.
 ROUTERS = {
     "deepseek_v2": {"topk_method": "greedy", "scoring_func": "softmax"},
@@ -44,6 +46,7 @@ def case(folder: Path, *, quantised: bool = False) -> Case:
     Where it may be `quantised`, `stored` says how it is.
     Raises `CheckpointError` that says what is missing, or what it is that cannot be proven.
     """
+    _put_together(folder)
     config = _config(folder)
     stored = _stored(folder, config, quantised)
     own = _facts(folder, config)
@@ -69,6 +72,17 @@ def tensors(folder: Path) -> list[Path]:
             f"{folder} has no safetensors.", next="name the folder that holds the weights"
         )
     return found
+
+
+def _put_together(folder: Path) -> None:
+    if any(folder.glob("*.safetensors")) or not any(folder.glob(SHARDS)):
+        return
+    raise CheckpointError(
+        f"{folder} holds the shards of a training run (DeepSpeed ZeRO), no checkpoint that an engine loads.",
+        why="each process wrote its part of every weight; only all of them together are the weights",
+        next=f"put them together: `cd {folder} && python zero_to_fp32.py . whole --safe_serialization`"
+        " (DeepSpeed wrote that script there), copy config.json into `whole`, and name that folder",
+    )
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -80,6 +80,24 @@ def test_a_folder_without_config_or_weights(tmp_path: Path) -> None:
         given.case(tmp_path / "own")
 
 
+@pytest.mark.parametrize("config", [True, False])
+def test_shards_of_a_training_run_say_how_they_are_put_together(
+    tmp_path: Path, config: bool
+) -> None:
+    own = folder(tmp_path / "own")
+    (own / "model.safetensors").unlink()
+    (own / "global_step500").mkdir()
+    (own / "global_step500" / "zero_pp_rank_1_mp_rank_00_model_states.pt").touch()
+    if not config:
+        (own / "config.json").unlink()
+    with pytest.raises(CheckpointError, match="DeepSpeed ZeRO") as error:
+        given.case(own)
+    assert "zero_to_fp32.py . whole --safe_serialization" in error.value.next
+    # What was put together in the same folder is a checkpoint again.
+    (own / "model.safetensors").touch()
+    given._put_together(own)
+
+
 def test_one_that_is_too_large_says_by_how_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
