@@ -183,7 +183,7 @@ def test_the_nightly_asks_for_what_there_is(tmp_path: Path) -> None:
     subprocess.run(["bash", "-n", script], check=True)
     text = script.read_text().replace("\\\n", " ")
     asked = re.findall(r"^ *dspatch ((?:[a-z]+ )+)(.*?)>", text, re.MULTILINE)
-    assert [words.split()[-1] for words, _ in asked] == ["run", "alarms"]
+    assert [words.split()[-1] for words, _ in asked] == ["run", "run", "alarms"]
     for words, rest in asked:
         command: Any = cli
         for word in words.split():
