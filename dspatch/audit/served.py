@@ -39,11 +39,19 @@ class Known:
     backends: tuple[Backend, ...] = (Backend(),)
 
 
-def table(known: Known) -> Iterator[tuple[str, str, str, str]]:
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """What a release is to a model, in the words of the table; owing: the findings that these words name."""
+
+    said: str
+    owing: tuple[str, ...] = ()
+
+
+def table(known: Known) -> Iterator[tuple[str, str, str, State]]:
     """Rows of models, target, releases and state; models with the same states share theirs."""
     releases = known.recorded.releases
     for target, backend in product(engine(known.engine).targets, known.backends):
-        groups: dict[tuple[str, ...], list[str]] = {}
+        groups: dict[tuple[State, ...], list[str]] = {}
         for model in filter(backend.has, variants.table().values()):
             groups.setdefault(_states(known, model, target, backend), []).append(model.name)
         place = f"{target}, {backend.name}" if backend.name else target
@@ -53,17 +61,17 @@ def table(known: Known) -> Iterator[tuple[str, str, str, str]]:
                 yield named, place, spans.between([version for version, _ in group]), told
 
 
-def reasons(known: Known, rows: Iterable[tuple[str, str, str, str]]) -> Iterator[tuple[str, ...]]:
-    """Rows of what the states of a table name: a finding as it does, what it makes of a model, its title."""
-    told = {word for *_, state in rows for word in re.findall(r"[\w-]+", state)}
+def reasons(known: Known, states: Iterable[State]) -> Iterator[tuple[str, ...]]:
+    """Rows of what states name: a finding as they do, what it makes of a model, its title."""
+    named = {name for state in states for name in state.owing}
     for each in sorted(known.findings, key=lambda each: each.id):
-        if (name := _name(known, each)) in told:
+        if each.id in named:
             makes = "refused" if each.severity == "missing" else each.severity
-            yield f"`{name}`", makes, each.title
+            yield f"`{_name(known, each)}`", makes, each.title
 
 
-def _states(known: Known, model: Variant, target: str, backend: Backend) -> tuple[str, ...]:
-    """What each release is to a model on a target, in the words of the table."""
+def _states(known: Known, model: Variant, target: str, backend: Backend) -> tuple[State, ...]:
+    """What each release is to a model on a target."""
     grave, same = _grave(known, model, target, backend), (model.name, *variants.twins(model))
     return tuple(
         _state(known, same, target, each, grave, backend) for each in known.recorded.releases
@@ -77,21 +85,22 @@ def _state(
     version: str,
     grave: Iterable[Finding],
     backend: Backend,
-) -> str:
+) -> State:
     model = same[0]
+    if reason := backend.reason(model, version):
+        return State(said=f"not yet: {reason}")
     bad = [each for each in grave if known.recorded.state(each.id, version) == "yes"]
     owing = [
         each
         for each in bad
         if not _mended(known, each, target, version) and not backend.mended(each, model, version)
     ]
-    told = ", ".join(_name(known, each) for each in owing)
-    if reason := backend.reason(model, version):
-        return f"not yet: {reason}"
     ran = _ran(known, same, target, version) or backend.told(model, version)
-    if ran:
-        return f"{ran}; not mended: {told}" if told else ran
-    return f"not yet: {told}" if told else "patched" if bad else "not needed"
+    if not owing:
+        return State(said=ran or ("patched" if bad else "not needed"))
+    told = ", ".join(_name(known, each) for each in owing)
+    said = f"{ran}; not mended: {told}" if ran else f"not yet: {told}"
+    return State(said=said, owing=tuple(each.id for each in owing))
 
 
 def _ran(known: Known, same: Sequence[str], target: str, version: str) -> str:
@@ -126,8 +135,9 @@ def written(document: str, known: Known) -> str:
     """The document with its table of an engine written anew, between its marks."""
     opening, closing = _marks(known.engine)
     rows = tuple(table(known))
-    body = _markdown(("model", "target", "releases", "state"), rows)
-    if named := tuple(reasons(known, rows)):
+    lines = [(*places, state.said) for *places, state in rows]
+    body = _markdown(("model", "target", "releases", "state"), lines)
+    if named := tuple(reasons(known, [state for *_, state in rows])):
         head = ("named above", "makes a model", "what is wrong upstream")
         body += f"\n\n{_markdown(head, named)}"
     pattern = re.compile(f"{re.escape(opening)}.*?{re.escape(closing)}", re.S)
