@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby, product
 from operator import itemgetter
 
-from dspatch import variants
+from dspatch import markdown, variants
 from dspatch.audit import proofs
 from dspatch.audit.backends import Backend
 from dspatch.audit.finding import Finding
@@ -136,17 +136,13 @@ def written(document: str, known: Known) -> str:
     opening, closing = _marks(known.engine)
     rows = tuple(table(known))
     lines = [(*places, state.said) for *places, state in rows]
-    body = _markdown(("model", "target", "releases", "state"), lines)
+    body = markdown.table(("model", "target", "releases", "state"), lines)
     if named := tuple(reasons(known, [state for *_, state in rows])):
         head = ("named above", "makes a model", "what is wrong upstream")
-        body += f"\n\n{_markdown(head, named)}"
+        body += ["", *markdown.table(head, named)]
+    told = "\n".join((opening, *body, closing))
     pattern = re.compile(f"{re.escape(opening)}.*?{re.escape(closing)}", re.S)
-    return pattern.sub(lambda _: f"{opening}\n{body}\n{closing}", document)
-
-
-def _markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return pattern.sub(lambda _: told, document)
 
 
 def _name(known: Known, finding: Finding) -> str:

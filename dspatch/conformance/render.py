@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from dspatch import markdown
 from dspatch.conformance.report import CheckResult, Report
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def as_markdown(report: Report, selftest: Selftest | None = None) -> str:
     """The report as a Markdown table under one line with the counts; then diagnoses and faults."""
     lines = [f"# Conformance: {report.summary}", ""]
     lines += [f"* {key}: {value}" for key, value in facts(report)]
-    lines += ["", *table(HEADERS, [_cells(result) for result in report.results])]
+    lines += ["", *markdown.table(HEADERS, [_cells(result) for result in report.results])]
     if report.diagnoses:
         told = [line for each in report.diagnoses for line in ("", *each.lines())]
         lines += ["", "## Where it diverges", "", "```text", *told[1:], "```"]
@@ -64,7 +65,7 @@ def _matrix(selftest: Selftest) -> Iterator[str]:
         theirs = [passes(one, rule) for rule in RULES]
         end = [f"{one.outcome} {one.refused}".strip(), one.found_at]
         rows.append([one.fault.name, one.variant, *own, *theirs, *end])
-    yield from table(headers, rows)
+    yield from markdown.table(headers, rows)
     yield ""
     yield f"Caught, of the faults that were planted in a run: {caught(selftest)}."
 
@@ -175,12 +176,3 @@ def number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.0f}" if float(value).is_integer() else f"{value:.2g}"
-
-
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table in Markdown, whatever is in its cells."""
-    return [_row(cells) for cells in (headers, ["---"] * len(headers), *rows)]
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dspatch.console import Console
+from dspatch.markdown import table
 from dspatch.stages import show
 
 if TYPE_CHECKING:
@@ -59,9 +60,7 @@ def sizes(lost: Lost) -> list[tuple[str, ...]]:
 
 def markdown(lost: Lost, name: str) -> str:
     """The same as a page."""
-    from dspatch.conformance import render
-
     parts = [f"# What quantisation loses against {lost.before}", f"{MEANING} {name}, float32."]
     for headers, found in ((SIZES, sizes(lost)), (LOSS, rows(lost))):
-        parts.append("\n".join(render.table(headers, found)))
+        parts.append("\n".join(table(headers, found)))
     return "\n\n".join(parts) + "\n"

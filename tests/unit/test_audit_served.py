@@ -135,6 +135,21 @@ def test_what_a_release_refuses_is_told_with_its_reason(docs: Path) -> None:
     assert "| cuda, TurboMind | 0.13.0 |" in line
 
 
+def test_what_a_reason_says_is_no_name_of_a_finding_and_ends_no_cell(docs: Path) -> None:
+    them = finding.load_all("lmdeploy", layered("lmdeploy").traits)
+    names = [each.id.removeprefix("lmdeploy-") for each in them]
+    unnamed = next(name for name in names if f"`{name}`" not in TABLE)
+    path = docs / "proofs" / "turbomind-conversion.json"
+    held = json.loads(path.read_text())
+    held["releases"]["0.13.0"]["deepseek-v2-lite"] = {
+        "refused": f"TurboMind cannot: {unnamed} | no"
+    }
+    path.write_text(json.dumps(held))
+    told = support.with_served(TABLE, "lmdeploy", docs)
+    assert len(lines(told, "deepseek-v2-lite", f"| not yet: {unnamed} \\| no |")) == 1
+    assert f"`{unnamed}`" not in told
+
+
 def test_a_conversion_that_was_not_run_is_not_proven(docs: Path) -> None:
     path = docs / "proofs" / "turbomind-conversion.json"
     held = json.loads(path.read_text())

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from dspatch import markdown
 from dspatch.carry.matrix import spans
 from dspatch.carry.matrix.matrix import APPLIES, Cell
 
@@ -77,9 +78,8 @@ def _body(kind: Kind, releases: Sequence[str], rows: Sequence[Row]) -> str:
     scope = f"{len(releases)} releases, {releases[0]} to {releases[-1]}."
     if not rows:
         return f"\n{scope}\n\nThere are no patches.\n"
-    head = HEAD[kind]
-    lines = [head, ("---",) * len(head), *_lines(kind, releases, rows)]
-    table = "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+    lines = [[cell.replace("<", "&lt;") for cell in line] for line in _lines(kind, releases, rows)]
+    table = "\n".join(markdown.table(HEAD[kind], lines))
     return f"\n{scope}\n\n{table}\n"
 
 
@@ -117,7 +117,3 @@ def told(whys: Sequence[str]) -> str:
         return ""
     first = whys[0] if len(whys[0]) <= WHY else whys[0][: WHY - 1].rstrip() + "…"
     return first + (f" (and {len(whys) - 1} more)" if len(whys) > 1 else "")
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
