@@ -62,13 +62,13 @@ def _measure(
             "step": step,
         }
         if _converts(job, wheel.name):
-            version = _version(wheel.name)
+            version = version_of(wheel.name)
             done = proving.convert(str(job.id), wheel=wheel, version=version, **shared)
         else:
             done = proving.measure(
                 str(job.id),
                 engine=job.id.engine,
-                version=_version(wheel.name),
+                version=version_of(wheel.name),
                 target=job.id.target,
                 python=proving.environment(job.id.engine, wheel, step),
                 **shared,
@@ -77,12 +77,13 @@ def _measure(
     return done
 
 
-def _version(wheel: str) -> str:
+def version_of(wheel: str) -> str:
+    """The version in a wheel's file name."""
     return str(WheelName.parse(wheel).version)
 
 
 def _converts(job: Job, wheel: str) -> bool:
-    return proving.converts(job.id.engine, _version(wheel))
+    return proving.converts(job.id.engine, version_of(wheel))
 
 
 def _inputs(wheel: str, models: Sequence[str], wanted: Wanted) -> str:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from dspatch import engines, paths, pins, variants
+from dspatch import engines, paths, pins, receipt, variants
 from dspatch.audit import environment
 from dspatch.console import Console
 from dspatch.errors import IncompatibleBaseError, NoGpuError, WheelError
-from dspatch.job import locked, prepare_work
-from dspatch.stages import proving
+from dspatch.job import Job, locked, prepare_work
+from dspatch.stages import prove, proving
 from dspatch.stages.proving import Proven, Wanted
 from dspatch.wheel.compatible import check_base
 from dspatch.wheel.names import WheelName
@@ -26,7 +27,8 @@ from dspatch.wheel.names import WheelName
 class Subject:
     """An engine somewhere: `python` gives the interpreter that has it, once it is asked for.
 
-    `key` tells apart the folders of the reports; `target` is what the engine was built for.
+    `key` tells apart the folders of the reports; `target` is what the engine was built for. What a `job`
+    built goes by the job's name, and its reports into the job's folder.
     """
 
     engine: str
@@ -36,15 +38,20 @@ class Subject:
     key: str
     python: Callable[[engines.Progress], Path]
     wheel: Path | None = None
+    job: Job | None = None
 
     @property
     def name(self) -> str:
         """What the report calls it."""
+        if self.job is not None:
+            return str(self.job.id)
         return f"{self.engine} {self.version} ({self.where})"
 
     @property
     def folder(self) -> Path:
         """Where its report and its logs go."""
+        if self.job is not None:
+            return self.job.folder
         digest = hashlib.sha256(self.key.encode()).hexdigest()[:8]
         version = re.sub(r"[^\w.+-]", "-", self.version)
         return paths.work() / "conformance" / f"{self.engine}-{version}-{digest}"
@@ -98,6 +105,21 @@ def of_wheel(path: Path, engine: str) -> Subject:
     )
 
 
+def of_job(job: Job) -> Subject:
+    """The wheel that a job built, for what proves either. Raises `NoJobError` before build-wheel."""
+    wheel = job.dist / receipt.require(job, "build-wheel")["wheel"]["path"]
+    return Subject(
+        engine=job.id.engine,
+        version=prove.version_of(wheel.name),
+        target=job.id.target,
+        where=wheel.name,
+        key=str(wheel),
+        python=lambda step: proving.environment(job.id.engine, wheel, step),
+        wheel=wheel,
+        job=job,
+    )
+
+
 def _need_runnable(path: Path, name: WheelName) -> None:
     try:
         check_base(path)
@@ -142,6 +164,18 @@ def run(subject: Subject, console: Console, wanted: Wanted) -> Proven:
         )
 
 
+@contextmanager
+def opened(subject: Subject, console: Console) -> Iterator[tuple[Path, engines.Progress]]:
+    """Its Python, made where need be, and where to tell of progress; nobody else writes into its folder.
+
+    Raises as `need_machine`, before anything is made.
+    """
+    need_machine(subject)
+    prepare_work()
+    with locked(subject.folder, subject.name), console.working("conformance") as step:
+        yield subject.python(step), step
+
+
 def _converted(subject: Subject, wheel: Path, console: Console, wanted: Wanted) -> Proven:
     prepare_work()
     models = proving.models_to_convert(wanted, variants.names())
@@ -167,6 +201,9 @@ def _target(engine: str, project: str, version: str) -> str:
 
 def need_machine(subject: Subject) -> None:
     """Raise `NoGpuError` for a build for GPUs without one, or for what else it lacks here."""
+    if subject.job is not None:
+        prove.need_machine(subject.job)
+        return
     without = NoGpuError(
         f"{subject.name} is a build for GPUs; none is here.",
         why="nvidia-smi is not on PATH, and neither project nor version says cpu",

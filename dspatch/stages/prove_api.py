@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from dspatch import engines, paths, receipt
 from dspatch.console import Console
 from dspatch.errors import ConformanceError, EngineError, ServerError
-from dspatch.job import Job, locked, prepare_work
-from dspatch.stages import prove, prove_any, proving
+from dspatch.job import Job, prepare_work
+from dspatch.stages import prove_any, proving
 from dspatch.stages.prove_any import Subject
 from dspatch.stages.proving import Proven
 from dspatch.stages.request import request_of
 
 if TYPE_CHECKING:
-    from dspatch.conformance import CheckResult, Report
+    from dspatch.conformance import CheckResult
     from dspatch.conformance.api.server import Server
     from dspatch.engines.serving import Service
     from dspatch.outputformat import OutputFormat
@@ -73,7 +73,7 @@ def at_url(
         results = _checked(server, console, limits, step, seconds)
     report = Report(results=results, facts={**run.facts(server), "seconds": seconds})
     prepare_work()
-    return _written(wire.base, report, paths.work() / "conformance" / _folder(wire.base))
+    return proving.told(wire.base, report, paths.work() / "conformance" / _folder(wire.base))
 
 
 def of_job(job: Job, variants: Sequence[str], console: Console, limits: Limits) -> Proven:
@@ -81,15 +81,9 @@ def of_job(job: Job, variants: Sequence[str], console: Console, limits: Limits) 
 
     Raises `NoJobError` before build-wheel, `NoGpuError` for a CUDA wheel without a GPU.
     """
-    wheel = job.dist / receipt.require(job, "build-wheel")["wheel"]["path"]
-    prove.need_machine(job)
-    service = service_of(job.id.engine)
-    applied = receipt.require(job, "apply")
-    model = proving.models_for(variants or applied["variants"])[0]
+    subject, applied = prove_any.of_job(job), receipt.require(job, "apply")
     format = request_of(applied).output_format
-    with job.locked(), console.working("conformance") as step:
-        python = proving.environment(job.id.engine, wheel, step)
-        return _own(str(job.id), python, service, model, job.folder, console, limits, step, format)
+    return of_subject(subject, variants or applied["variants"], console, limits, format=format)
 
 
 def of_subject(
@@ -102,22 +96,16 @@ def of_subject(
 ) -> Proven:
     """The server of an engine that no job built. Raises `NoGpuError` where it needs a GPU."""
     model = proving.models_for(variants or [DEFAULT])[0]
-    prove_any.need_machine(subject)
     service = service_of(subject.engine)
-    prepare_work()
-    with locked(subject.folder, subject.name), console.working("conformance") as step:
-        python = subject.python(step)
-        return _own(
-            subject.name, python, service, model, subject.folder, console, limits, step, format
-        )
+    with prove_any.opened(subject, console) as (python, step):
+        return _own(subject, python, service, model, console, limits, step, format)
 
 
 def _own(
-    name: str,
+    subject: Subject,
     python: Path,
     service: Serves,
     model: str,
-    folder: Path,
     console: Console,
     limits: Limits,
     step: engines.Progress,
@@ -131,7 +119,7 @@ def _own(
     seconds: Seconds = {}
     begun = time.monotonic()
     with (
-        running(python, service, model, folder, limits, step) as (url, checkpoint),
+        running(python, service, model, subject.folder, limits, step) as (url, checkpoint),
         closing(Wire(base=url, limit=limits.requests, timeout=limits.timeout)) as wire,
     ):
         seconds["start"] = round(time.monotonic() - begun, 1)
@@ -141,7 +129,7 @@ def _own(
     with _clock(seconds, "parsers"):
         results += tuple(parsers.check(python, checkpoint, SERVED_AS, step))
     report = Report(results=results, facts={**run.facts(server), "seconds": seconds})
-    return _written(name, report, folder / "api")
+    return proving.told(subject.name, report, subject.folder / "api")
 
 
 def service_of(engine: str) -> Serves:
@@ -226,12 +214,6 @@ def _key(name: str | None) -> str | None:
 
 def _folder(base: str) -> str:
     return "api-" + re.sub(r"[^\w.-]+", "-", base.partition("://")[2])
-
-
-def _written(name: str, report: Report, folder: Path) -> Proven:
-    from dspatch.conformance import render
-
-    return Proven(name=name, report=report, files=tuple(render.write(report, folder, name=name)))
 
 
 def check(done: Proven) -> None:

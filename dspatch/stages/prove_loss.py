@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dspatch import files, receipt
+from dspatch import files
 from dspatch.console import Console
-from dspatch.engines import Progress
-from dspatch.job import Job, locked, prepare_work
-from dspatch.stages import prove, prove_any, proving
+from dspatch.job import Job
+from dspatch.stages import prove_any
 from dspatch.stages.prove_any import Subject
 
 if TYPE_CHECKING:
@@ -41,32 +40,20 @@ class Done:
 
 def of_job(job: Job, wanted: Wanted, console: Console) -> Done:
     """Measure with a job's wheel; raises as `conformance.loss.run`."""
-    wheel = job.dist / receipt.require(job, "build-wheel")["wheel"]["path"]
-    prove.need_machine(job)
-    with job.locked(), console.working("conformance") as step:
-        python = proving.environment(job.id.engine, wheel, step)
-        return _measure(str(job.id), job.id.engine, python, job.folder, wanted, step)
+    return of_subject(prove_any.of_job(job), wanted, console)
 
 
 def of_subject(subject: Subject, wanted: Wanted, console: Console) -> Done:
     """Measure with what an environment has installed, or a wheel; raises as `of_job`."""
-    prove_any.need_machine(subject)
-    prepare_work()
-    with locked(subject.folder, subject.name), console.working("conformance") as step:
-        python = subject.python(step)
-        return _measure(subject.name, subject.engine, python, subject.folder, wanted, step)
-
-
-def _measure(
-    name: str, engine: str, python: Path, folder: Path, wanted: Wanted, step: Progress
-) -> Done:
     from dspatch.conformance import loss
 
-    lost = loss.run(
-        before=wanted.before, after=wanted.after, prompts=wanted.prompts, python=python,
-        out=folder / "conformance-loss", engine=engine, progress=step,
-    )  # fmt: skip
-    return Done(name=name, lost=lost, files=_written(lost, name, folder / FOLDER))
+    with prove_any.opened(subject, console) as (python, step):
+        lost = loss.run(
+            before=wanted.before, after=wanted.after, prompts=wanted.prompts, python=python,
+            out=subject.folder / "conformance-loss", engine=subject.engine, progress=step,
+        )  # fmt: skip
+        files = _written(lost, subject.name, subject.folder / FOLDER)
+        return Done(name=subject.name, lost=lost, files=files)
 
 
 def _written(lost: Lost, name: str, folder: Path) -> tuple[Path, ...]:

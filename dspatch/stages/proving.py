@@ -91,7 +91,7 @@ def measure(
     }
     tested = selftests.run(**given) if wanted.selftest else None
     report = tested.clean if tested else run_suite(**given, checkpoints=wanted.checkpoints)
-    return _told(name, report, folder, tested)
+    return told(name, report, folder / "report", tested)
 
 
 def converts(engine: str, version: str) -> bool:
@@ -123,14 +123,14 @@ def convert(
     }
     tested = conversion.selftest(**given) if wanted.selftest else None
     report = tested.clean if tested else conversion.run(**given, checkpoints=wanted.checkpoints)
-    return _told(name, report, folder, tested)
+    return told(name, report, folder / "report", tested)
 
 
-def _told(name: str, report: Report, folder: Path, tested: Selftest | None) -> Proven:
-    """Write the report, and of a self-test what caught which fault, to `folder`/report."""
+def told(name: str, report: Report, folder: Path, tested: Selftest | None = None) -> Proven:
+    """Write the report, and of a self-test what caught which fault, into the folder."""
     from dspatch.conformance import render
 
-    files = tuple(render.write(report, folder / "report", name=name, selftest=tested))
+    files = tuple(render.write(report, folder, name=name, selftest=tested))
     return Proven(name=name, report=report, files=files, selftest=tested)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dspatch import receipt
-from dspatch.conformance import CheckResult, Report, render
+from dspatch.conformance import CheckResult, Report, names, render
+from dspatch.conformance.published import Published
 from dspatch.conformance.report import Curves
 from dspatch.console import Console
 from dspatch.errors import (
@@ -19,7 +22,7 @@ from dspatch.errors import (
     UncomputableError,
 )
 from dspatch.job import Job, JobId, open_job
-from dspatch.stages import prove, proving
+from dspatch.stages import prove, prove_any, prove_names, proving
 
 CURVES = Curves(variant="v", depths=(("embed", 0.0), ("logits", 2e-9)), logprob_errors=(3, 1))
 
@@ -80,6 +83,36 @@ def test_a_missing_system_library_says_how_to_get_it() -> None:
 def test_nothing_is_proven_before_it_is_built() -> None:
     with pytest.raises(NoJobError, match="build-wheel"):
         prove.run(job(), Console(as_json=True), proving.Wanted())
+
+
+def test_what_a_job_built_has_the_job_s_name_and_folder_and_its_wheel_s_version() -> None:
+    mine = replace(job(), id=replace(job().id, rev="0f" * 20))
+    receipt.write(mine, "build-wheel", {"wheel": {"path": WHEEL, "sha256": "0"}})
+    subject = prove_any.of_job(mine)
+    assert (subject.name, subject.folder) == (str(mine.id), mine.folder)
+    assert (subject.version, subject.wheel) == ("0.27.1+dspatch.1", mine.dist / WHEEL)
+
+
+def test_names_of_a_commit_s_wheel_are_held_to_what_its_release_loads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A commit's digits say nothing of the release that it is built on; 0.27.1 loads no FP8 blocks on CPU."""
+    mine = replace(job(), id=replace(job().id, rev="0f" * 20))
+    receipt.write(mine, "apply", {"variants": ["deepseek-v3"]})
+    receipt.write(mine, "build-wheel", {"wheel": {"path": WHEEL, "sha256": "0"}})
+    asked: list[str] = []
+
+    def run(models: Sequence[Published], **given: Any) -> Report:
+        asked.extend(case.name for case in models)
+        return Report(results=(result("pass"),), facts={"engine": given["engine"]})
+
+    monkeypatch.setattr(names, "run", run)
+    monkeypatch.setattr(proving, "environment", lambda *given: Path("python"))
+    monkeypatch.setattr(proving, "need_libraries", lambda libraries: None)
+    done = prove_names.of_job(mine, Console(as_json=True), ())
+    assert asked == ["deepseek-v3/bf16"]
+    assert done.name == f"{mine.id}, names of published checkpoints"
+    assert {file.parent for file in done.files} == {mine.folder / "report-names"}
 
 
 def test_a_cuda_wheel_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
