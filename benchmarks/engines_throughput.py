@@ -38,6 +38,8 @@ ROOM = 64  # requests that an engine takes at once
 LENGTH = 2048  # tokens of a request, prompt and answer, that an engine is set up for
 BLOCK = 64  # tokens of a block of the cache
 STEP = 8192  # tokens of prompts that an engine computes at once
+# Imported from there: as a part of dspatch they would need packages that engines' environments lack.
+WORKERS = Path(__file__).parents[1] / "dspatch" / "conformance" / "workers"
 
 Ask = Callable[[int, list[int], int], AsyncIterator[int]]
 # How to ask, what runs a round of it, and what ends the engine.
@@ -265,19 +267,16 @@ def make(folder: Path, config: dict[str, Any], layers: int) -> None:
     """A checkpoint of random weights, shaped as config.json says but for the layers; one file a layer."""
     import torch
     from safetensors.torch import save_file
-    from transformers import AutoConfig, AutoModelForCausalLM
 
     folder.mkdir(parents=True, exist_ok=True)
     config = {**config, "num_hidden_layers": layers, "torch_dtype": "bfloat16"}
     for key in ("auto_map", "quantization_config"):
         config.pop(key, None)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dice = torch.Generator(device=device).manual_seed(7)
     index: dict[str, str] = {}
-    for number, shapes in enumerate(published(model, config)):
+    for number, shapes in enumerate(files(config)):
         name = f"model-{number:05d}.safetensors"
         save_file(
             {k: drawn(k, s, dice, device) for k, s in shapes.items()},
@@ -290,26 +289,16 @@ def make(folder: Path, config: dict[str, Any], layers: int) -> None:
     tokenizer(folder, config["vocab_size"])
 
 
-def published(model: Any, config: dict[str, Any]) -> list[dict[str, tuple[int, ...]]]:
-    """Shapes by the names of published checkpoints: what stands outside of layers, then each layer.
+def files(config: dict[str, Any]) -> list[dict[str, tuple[int, ...]]]:
+    """Shapes by the names of published checkpoints: what stands outside of layers, then each layer."""
+    sys.path.append(str(WORKERS))
+    from oracle_worker import weights
 
-    transformers keeps the experts of a layer in two tensors, gate and up in one.
-    """
-    files: list[dict[str, tuple[int, ...]]] = [{} for _ in range(config["num_hidden_layers"] + 1)]
-    for name, weight in model.state_dict().items():
+    found: list[dict[str, tuple[int, ...]]] = [{} for _ in range(config["num_hidden_layers"] + 1)]
+    for name, shape in weights.shapes({**config, "num_nextn_predict_layers": 0}):
         layer = int(name.split(".")[2]) + 1 if name.startswith("model.layers.") else 0
-        stem, _, last = name.rpartition(".")
-        if last not in ("gate_up_proj", "down_proj"):
-            files[layer][name] = tuple(weight.shape)
-            continue
-        count, rows, columns = weight.shape
-        for expert in range(count):
-            if last == "down_proj":
-                files[layer][f"{stem}.{expert}.down_proj.weight"] = (rows, columns)
-                continue
-            for part in ("gate_proj", "up_proj"):
-                files[layer][f"{stem}.{expert}.{part}.weight"] = (rows // 2, columns)
-    return files
+        found[layer][name] = shape
+    return found
 
 
 def drawn(name: str, shape: tuple[int, ...], dice: Any, device: str) -> Any:

@@ -96,31 +96,29 @@ def test_prompts_are_the_same_everywhere() -> None:
 
 
 def test_published_names_of_experts() -> None:
-    """transformers' tensor of all experts becomes three matrices each, under the names that are published."""
-
-    class Weight:
-        def __init__(self, *shape: int) -> None:
-            self.shape = shape
-
-    class Model:
-        def state_dict(self) -> dict[str, Weight]:
-            stem = "model.layers.0.mlp.experts"
-            return {
-                "lm_head.weight": Weight(9, 4),
-                f"{stem}.gate_up_proj": Weight(2, 6, 4),
-                f"{stem}.down_proj": Weight(2, 4, 3),
-                "model.layers.0.mlp.gate.weight": Weight(2, 4),
-            }
-
-    rest, layer = engines_throughput.published(Model(), {"num_hidden_layers": 1})
-    assert rest == {"lm_head.weight": (9, 4)}
-    assert json.dumps(sorted(layer.items())) == json.dumps(
+    """One file for what stands outside of layers, and one a layer; layers that predict further have none."""
+    config = {
+        "hidden_size": 4, "vocab_size": 9, "num_hidden_layers": 2, "num_nextn_predict_layers": 1,
+        "first_k_dense_replace": 1, "intermediate_size": 5, "moe_intermediate_size": 3,
+        "n_routed_experts": 2, "n_shared_experts": 1, "topk_method": "greedy",
+        "num_attention_heads": 1, "kv_lora_rank": 2, "q_lora_rank": None,
+        "qk_rope_head_dim": 2, "qk_nope_head_dim": 2, "v_head_dim": 2,
+    }  # fmt: skip
+    rest, dense, layer = engines_throughput.files(config)
+    assert rest == {
+        "model.embed_tokens.weight": (9, 4), "model.norm.weight": (4,), "lm_head.weight": (9, 4),
+    }  # fmt: skip
+    assert dense["model.layers.0.mlp.up_proj.weight"] == (5, 4)
+    routed = {
+        name: shape for name, shape in layer.items() if ".mlp." in name and "shared" not in name
+    }
+    assert json.dumps(sorted(routed.items())) == json.dumps(
         [
             *(
-                (f"model.layers.0.mlp.experts.{n}.{part}_proj.weight", shape)
+                (f"model.layers.1.mlp.experts.{n}.{part}_proj.weight", shape)
                 for n in range(2)
                 for part, shape in (("down", (4, 3)), ("gate", (3, 4)), ("up", (3, 4)))
             ),
-            ("model.layers.0.mlp.gate.weight", (2, 4)),
+            ("model.layers.1.mlp.gate.weight", (2, 4)),
         ]
     )
