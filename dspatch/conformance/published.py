@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -55,14 +55,30 @@ def known(name: str) -> str:
     Raises `UnknownVariantError` for one whose tensors nobody has listed.
     """
     variant = variants.variant(name)
-    alike = [each for each in _table() if _sizes(variants.variant(each)) == _sizes(variant)]
-    if not alike:
+    if not (like := _like(variant)):
         raise UnknownVariantError(
             f"The names of {variant.name}'s tensors are not listed.",
             why=f"names.toml has {', '.join(_table())}, and variants of the same sizes",
             next=f"name one of them: --variant {next(iter(_table()))}",
         )
-    return alike[0]
+    return like
+
+
+def standing_for(asked: Sequence[str]) -> list[str]:
+    """Of these variants those whose tensors are listed, one for each list: the listed one itself, or the first.
+
+    Raises `UnknownVariantError` where there is none of them.
+    """
+    chosen: dict[str, str] = {}
+    for name in asked:
+        if like := _like(variants.variant(name)):
+            chosen.setdefault(like, like if like in asked else name)
+    return list(chosen.values()) or [known(asked[0])]
+
+
+def _like(variant: Variant) -> str:
+    sizes = _sizes(variant)
+    return next((each for each in _table() if _sizes(variants.variant(each)) == sizes), "")
 
 
 def _sizes(variant: Variant) -> dict[str, Any]:

@@ -17,8 +17,10 @@ def of_job(job: Job, console: Console, named: Sequence[str]) -> Proven:
 
     Raises `UnknownVariantError` for a variant whose tensors are not listed, and what `prove.run` raises.
     """
-    subject = prove_any.of_job(job)
-    return of_subject(subject, console, named or _listed(receipt.require(job, "apply")["variants"]))
+    from dspatch.conformance import published
+
+    subject, applied = prove_any.of_job(job), receipt.require(job, "apply")
+    return of_subject(subject, console, named or published.standing_for(applied["variants"]))
 
 
 def of_subject(subject: Subject, console: Console, named: Sequence[str]) -> Proven:
@@ -32,10 +34,3 @@ def of_subject(subject: Subject, console: Console, named: Sequence[str]) -> Prov
         )
         title = f"{subject.name}, names of published checkpoints"
         return proving.told(title, report, subject.folder / "report-names")
-
-
-def _listed(variants: Sequence[str]) -> list[str]:
-    """Of a job's variants those whose tensors are listed, each list once."""
-    from dspatch.conformance import published
-
-    return [name for name in published.listed() if name in variants]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from dspatch import variants
 from dspatch.cli import cli
 from dspatch.conformance import names, published, taken
 from dspatch.conformance.published import Published
@@ -53,6 +54,25 @@ def test_the_config_states_what_the_published_one_does(name: str) -> None:
 )
 def test_variants_of_the_same_sizes_have_the_same_names(name: str, like: str) -> None:
     assert published.known(name) == like
+
+
+@pytest.mark.parametrize(
+    ("asked", "standing"),
+    [
+        (variants.names(), ["deepseek-v2-lite", "deepseek-v2", "deepseek-v3"]),
+        (["deepseek-v3.1", "deepseek-v3", "deepseek-v3.2"], ["deepseek-v3", "deepseek-v3.2"]),
+        (["deepseek-llm-7b", "deepseek-r1", "deepseek-v3.1"], ["deepseek-r1"]),
+    ],
+)
+def test_a_job_s_variants_are_held_to_each_list_once(
+    asked: Sequence[str], standing: list[str]
+) -> None:
+    assert published.standing_for(asked) == standing
+
+
+def test_a_job_of_which_nothing_is_listed_is_refused() -> None:
+    with pytest.raises(UnknownVariantError, match="deepseek-llm-7b's tensors are not listed"):
+        published.standing_for(["deepseek-llm-7b", "deepseek-moe-16b"])
 
 
 def test_a_variant_that_nobody_listed_is_refused() -> None:
