@@ -104,9 +104,9 @@ class Prepared:
 
     @property
     def pinned_settings(self) -> dict[str, str]:
-        """The variables that the pin sets, where the user's environment says nothing of them."""
+        """The variables that the pin sets, each with the user's own value where the environment has one."""
         told = self._pinned.settings if self._pinned else ()
-        return {each.variable: each.value for each in told if each.variable not in os.environ}
+        return {each.variable: os.environ.get(each.variable, each.value) for each in told}
 
     @property
     def settings(self) -> dict[str, str]:

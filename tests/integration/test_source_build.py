@@ -232,6 +232,13 @@ def test_where_the_pin_says_so_a_wheel_is_compiled_without_being_asked_for(bench
     own_flag = bench.json("build-wheel", ENGINE_FLAGS="-O2")
     assert own_flag["compiled"]["settings"] == {"ENGINE_FLAGS": "-O2"}
     assert own_flag["wheel"]["version"] != done["wheel"]["version"]
+    # What the pin sets decides what is compiled, also where the table of builds does not name it.
+    more = '{ variable = "ENGINE_MORE", value = "1", reason = "untried" }'
+    own.write_text(head + build.replace(flag, f"{flag}, {more}"))
+    two = bench.json("build-wheel", ENGINE_MORE="2")
+    assert two["compiled"]["settings"] == {"ENGINE_FLAGS": "-O1", "ENGINE_MORE": "2"}
+    assert bench.json("build-wheel")["compiled"]["settings"]["ENGINE_MORE"] == "1"
+    own.write_text(head + build)
     with ZipFile(Path(bench.root, done["path"])) as archive:
         metadata = next(name for name in archive.namelist() if name.endswith("METADATA"))
         assert b"Requires-Dist: six<2\n" in archive.read(metadata)
