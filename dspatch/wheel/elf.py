@@ -56,9 +56,14 @@ def wheel_needs(wheel: Path) -> tuple[Needs, ...]:
     a shared object that is no ELF file.
     """
     with zipfile.ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if _SHARED_OBJECT.search(name)]
+        names = shared_objects(archive)
         brought = {name.rpartition("/")[2] for name in names}
         return tuple(_member_needs(archive, name, brought) for name in names)
+
+
+def shared_objects(archive: zipfile.ZipFile) -> list[str]:
+    """The names of a wheel's shared objects."""
+    return [name for name in archive.namelist() if _SHARED_OBJECT.search(name)]
 
 
 def object_needs(path: Path, name: str = "", brought: Iterable[str] = ()) -> Needs:

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import re
 import struct
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from dspatch.wheel.elf import shared_objects
+
 # A fatbinary, as nvcc puts one into an object: magic, version, size of this header, size of what
 # follows. Then entries: kind, version, size of the header, size of the data; at byte 28 the architecture.
 _MAGIC = struct.pack("<I", 0xBA55ED50)
 _HEADER = struct.Struct("<IHHQ")
-_ENTRY = struct.Struct("<HHIQ")
-_ARCH = struct.Struct("<I")
-_ARCH_AT = 28
+_ENTRY = struct.Struct("<HHIQ12xI")
 _MACHINE_CODE = 2  # 1 is PTX, which a card's driver compiles
-_SHARED_OBJECT = re.compile(r"\.so(\.[\d.]+)?$")
 
 
 def of_wheel(wheel: Path) -> frozenset[int]:
     """The architectures of all machine code for CUDA in a wheel, such as 90; 90a and 90 are one."""
     found = set[int]()
     with zipfile.ZipFile(wheel) as archive:
-        for name in archive.namelist():
-            if _SHARED_OBJECT.search(name):
-                found |= architectures(archive.read(name))
+        for name in shared_objects(archive):
+            found |= architectures(archive.read(name))
     return frozenset(found)
 
 
@@ -48,10 +45,10 @@ def _fatbinaries(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _of(data: bytes, start: int, end: int) -> Iterator[int]:
-    while start + _ARCH_AT + _ARCH.size <= end:
-        kind, _, header, size = _ENTRY.unpack_from(data, start)
+    while start + _ENTRY.size <= end:
+        kind, _, header, size, arch = _ENTRY.unpack_from(data, start)
         if kind == _MACHINE_CODE:
-            yield _ARCH.unpack_from(data, start + _ARCH_AT)[0]
+            yield arch
         if header < _ENTRY.size:
             return
         start += header + size
