@@ -18,11 +18,11 @@ GPU_BYTES = 12 * 2**30
 @contextmanager
 def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
     """A running `LLM` for a checkpoint without a tokenizer, stopped at the end of the block."""
+    threads.leave_alone()
     if older.needed():
         with older.started(checkpoint, options) as llm:
             yield llm
         return
-    threads.leave_alone()
     from vllm import LLM
 
     _raw_prompt_logits()

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from . import threads
-
 
 @cache
 def needed() -> bool:
@@ -30,7 +28,6 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
 
     On CPU these engines neither cache prefixes nor split prompts, so a prompt must fit one pass.
     """
-    threads.leave_alone()
     from vllm import LLM
 
     _raw_logits()
