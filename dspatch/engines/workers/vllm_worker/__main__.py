@@ -36,13 +36,11 @@ def main(request: Path) -> None:
 def _by_start(trials: Sequence[Trial]) -> Iterator[list[Trial]]:
     """The trials in runs of neighbours that one start serves; one that only loads has its own."""
 
-    def start(numbered: tuple[int, Trial]) -> Any:
-        number, trial = numbered
-        own = number if trial["load_faults"] else None
-        return trial["checkpoint"], trial["options"], own
+    def start(trial: Trial) -> Any:
+        return trial["checkpoint"], trial["options"], bool(trial["load_faults"])
 
-    for _, alike in groupby(enumerate(trials), start):
-        yield [trial for _, trial in alike]
+    for _, alike in groupby(trials, start):
+        yield [*alike]
 
 
 def _run(trial: Trial, shared: Shared, stack: ExitStack) -> bool:
@@ -132,11 +130,10 @@ def _start(trial: Trial, kept: Kept, shared: Shared, stack: ExitStack) -> None:
         shared.llm = stack.enter_context(engine.started(trial["checkpoint"], trial["options"]))
     # What ends an engine frees it only when nobody has it any more.
     stack.callback(setattr, shared, "llm", None)
-    kept.facts |= {**engine.facts(shared.llm), **_load_facts(loading)}
+    shared.facts = {**engine.facts(shared.llm), **_load_facts(loading)}
+    kept.facts |= shared.facts
     kept.part("weights", weights.unfused(loading.parameters, trial["config"]))
-    loaded = {"loaded_in": str(kept.out / "result.safetensors")}
-    told = {key: value for key, value in kept.facts.items() if key not in ("seconds", "reached")}
-    shared.facts = told | loaded
+    shared.facts["loaded_in"] = str(kept.out / "result.safetensors")
 
 
 def _probe(llm: Any, model: Any, trial: Trial, kept: Kept) -> None:
