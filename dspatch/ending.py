@@ -12,7 +12,7 @@ from pathlib import Path
 # What a scheduler, a service manager and a terminal that is closed send.
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
-_running: set[int] = set()  # the processes that lead a group each
+_running: set[int] = set()  # the processes that lead a session each
 # Lists, since whichever thread changes one does it in one step.
 _starting: list[None] = []
 _told: list[int] = []
@@ -50,7 +50,7 @@ def starting() -> Iterator[set[int]]:
             signal.pthread_kill(threading.main_thread().ident or 0, _told[-1])
 
 
-def kill_group(pid: int) -> None:
+def kill_session(pid: int) -> None:
     """Kill a process that leads a session, and every process of the session.
 
     Its own group alone is not enough: Ninja gives every compiler that it starts a group of its own.
@@ -89,5 +89,5 @@ def _end(number: int, frame: object) -> None:
             signal.signal(each, lambda *_: None)
     _told.clear()
     for pid in tuple(_running):
-        kill_group(pid)
+        kill_session(pid)
     raise SystemExit(128 + number)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dspatch.ending import kill_group, starting
+from dspatch.ending import kill_session, starting
 from dspatch.errors import ProcessError, ProcessTimeoutError
 
 TAIL_LINES = 30
@@ -42,7 +42,7 @@ def run(
     """Run a command to its end and return what it printed.
 
     `env` is added to the caller's environment. With `log`, both streams go to that file and only its
-    tail is kept. `timeout` is in seconds; the whole process group is killed past it.
+    tail is kept. `timeout` is in seconds; its whole session is killed past it.
 
     Raises `ProcessError` when the program is missing or, with `check`, exits non-zero, and
     `ProcessTimeoutError` past `timeout`.
@@ -72,7 +72,7 @@ def _need(command: Sequence[str]) -> None:
 def background(
     argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that runs beside this one until the end of the block, when its whole group is stopped.
+    """A process that runs beside this one until the end of the block, when its whole session is stopped.
 
     It runs in the folder of `log`, to which both its streams go. It is asked to stop first, and killed
     after ten seconds. Raises `ProcessError` when the program is missing.
@@ -102,7 +102,7 @@ def background(
             with suppress(subprocess.TimeoutExpired):
                 process.wait(STOPPING)
             # Children of a server that ended may still run.
-            kill_group(process.pid)
+            kill_session(process.pid)
 
 
 def last_words(log: Path) -> str:
@@ -177,13 +177,13 @@ def _communicate(
         try:
             out, err = process.communicate(stdin, timeout)
         except subprocess.TimeoutExpired:
-            kill_group(process.pid)
+            kill_session(process.pid)
             raise ProcessTimeoutError(
                 f"`{_short(command)}` ran past its limit of {timeout:g} s and was stopped.",
                 next="run it again with a larger --timeout",
             ) from None
         except BaseException:
-            kill_group(process.pid)
+            kill_session(process.pid)
             raise
         finally:
             ended_with_us.discard(process.pid)
