@@ -75,9 +75,10 @@ def add(request: Request, file: Path | None = None) -> Added:
     found = release.find(facts, request.rev)
     builds = _builds(request, facts)
     compiled = [build.target for build in builds]
-    listed = release.base_wheels(
+    published = release.base_wheels(
         found, request.targets, request.machines, this_machine(), compiled=compiled
     )
+    listed = [(target, wheel) for target, wheel in published if target not in request.from_source]
     origin = _fetch(request, facts.sdist, found.origin)
     source = examine.source_tree(facts, origin)
     accept = [Accepted(path=glob, reason=reason) for glob, reason in request.accept.items()]
@@ -85,8 +86,6 @@ def add(request: Request, file: Path | None = None) -> Added:
     differences: dict[str, tuple[Difference, ...]] = {}
     asked: set[Bound] = set()
     for target, wheel in listed:
-        if target in request.from_source:
-            continue
         project = facts.bases[target]
         local = _fetch(request, project, wheel)
         base, differing = examine.base_wheel(facts, source, target, project, local, accept)
@@ -105,7 +104,7 @@ def add(request: Request, file: Path | None = None) -> Added:
         builds=tuple(build for build in builds if build.target not in based),
     )
     store.write(path, [*(each for each in others if not lookup.same(each.rev, pin.rev)), pin])
-    files = [found.origin, *(wheel for target, wheel in listed if target in based)]
+    files = [found.origin, *(wheel for _, wheel in listed)]
     notes = tuple(_notes(request, found, files, pin))
     return Added(pin=pin, path=path, differences=differences, notes=notes)
 
@@ -189,11 +188,7 @@ def _notes(request: Request, found: Release, files: Sequence[IndexFile], pin: Pi
             build = pin.build(target)
             what = f"compiled with torch {build.torch}" if build else "the pin has no such target"
             asked = target in request.from_source
-            yield (
-                f"{target}: {what}"
-                if asked
-                else f"no base wheel for {target} on these machines: {what}"
-            )
+            yield f"{target if asked else f'no base wheel for {target} on these machines'}: {what}"
     for file in files:
         if file.sha256 is None:
             yield f"{file.filename}: the index states no hash; the pin has the one of what came"

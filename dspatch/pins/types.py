@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from dspatch.wheel.plan import Accepted
 
-__all__ = ["Accepted", "Base", "Bound", "Build", "Pin", "Source", "SourceKind", "Target"]
+__all__ = ["Accepted", "Base", "Bound", "Build", "Pin", "Setting", "Source", "SourceKind", "Target"]
 
 SourceKind = Literal["git", "sdist", "wheel"]
 Target = Literal["cpu", "cuda"]
