@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
@@ -27,6 +27,8 @@ from dspatch.pins.types import (
     SourceKind,
     Target,
 )
+
+Row = TypeVar("Row", Accepted, Bound, Setting)
 
 HEAD = "# Written by `dspatch pin add`; do not edit by hand.\n"
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -107,7 +109,13 @@ def _base(table: Table) -> Base:
         platform=table.get("platform", str),
         glibc=table.maybe("glibc"),
         glibcxx=table.maybe("glibcxx"),
-        accepted=tuple(_accepted(table, row) for row in table.data.get("accepted", [])),
+        accepted=_rows(
+            table,
+            "accepted",
+            Accepted,
+            "`path`, a `reason`, and perhaps `drop`",
+            lambda row: isinstance(row.drop, bool),
+        ),
         bounds=_bounds(table, "bounds"),
         overrides=_bounds(table, "overrides"),
         **_file(table),
@@ -124,33 +132,38 @@ def _build(table: Table) -> Build:
         target=table.one_of("target", get_args(Target)),
         torch=torch,
         bounds=_bounds(table, "bounds"),
-        settings=tuple(_setting(table, row) for row in table.data.get("settings", [])),
-    )
-
-
-def _setting(table: Table, row: Any) -> Setting:
-    if isinstance(row, dict) and row.keys() == {"variable", "value", "reason"}:
-        found = Setting(**{key: str(value) for key, value in row.items()})
-        if VARIABLE.fullmatch(found.variable) and found.reason.strip():
-            return found
-    raise table.fail(
-        "`settings` must hold tables of a `variable` in capitals, a `value`, and a `reason`",
-        "settings",
+        settings=_rows(
+            table,
+            "settings",
+            Setting,
+            "a `variable` in capitals, a `value`, and a `reason`",
+            lambda row: VARIABLE.fullmatch(row.variable),
+        ),
     )
 
 
 def _bounds(table: Table, key: str) -> tuple[Bound, ...]:
-    return tuple(_bound(table, key, row) for row in table.data.get(key, []))
+    expected = "a `requirement` with versions, and a `reason`"
+    return _rows(table, key, Bound, expected, lambda row: bounds(row.requirement))
 
 
-def _bound(table: Table, key: str, row: Any) -> Bound:
-    if isinstance(row, dict) and row.keys() == {"requirement", "reason"}:
-        found = Bound(requirement=str(row["requirement"]), reason=str(row["reason"]))
-        if bounds(found.requirement) and found.reason.strip():
-            return found
-    raise table.fail(
-        f"`{key}` must hold tables of a `requirement` with versions, and a `reason`", key
-    )
+def _rows(
+    table: Table, key: str, kind: type[Row], expected: str, right: Callable[[Row], object]
+) -> tuple[Row, ...]:
+    """The inline tables of a list, each with a reason, and `right`."""
+    try:
+        rows = tuple(kind(**row) for row in table.data.get(key, []))
+        if all(_told(row) and right(row) for row in rows):
+            return rows
+    except TypeError:
+        pass  # no list, or one of something else than tables with these keys
+    raise table.fail(f"`{key}` must hold tables of {expected}", key)
+
+
+def _told(row: Accepted | Bound | Setting) -> bool:
+    """Whether a row has texts, but for a flag, and its reason says something."""
+    texts = (value for name, value in vars(row).items() if name != "drop")
+    return all(isinstance(text, str) for text in texts) and bool(row.reason.strip())
 
 
 def bounds(requirement: str) -> bool:
@@ -173,16 +186,6 @@ def _file(table: Table) -> dict[str, Any]:
         "sha256": table.matching("sha256", SHA256, "64 hexadecimal digits in lower case"),
         "size": size,
     }
-
-
-def _accepted(table: Table, row: Any) -> Accepted:
-    if isinstance(row, dict) and {"path", "reason"} <= row.keys() <= {"path", "reason", "drop"}:
-        path, reason, drop = row["path"], row["reason"], row.get("drop", False)
-        if isinstance(path, str) and isinstance(reason, str) and reason.strip() and drop in (0, 1):
-            return Accepted(path=path, reason=reason, drop=bool(drop))
-    raise table.fail(
-        "`accepted` must hold tables of `path`, a `reason`, and perhaps `drop`", "accepted"
-    )
 
 
 def _emit(pin: Pin) -> str:
@@ -243,8 +246,5 @@ def _value(value: Any) -> str:
 
 
 def _inline(row: Accepted | Bound | Setting) -> str:
-    own = {key: value for key, value in asdict(row).items() if key != "drop"}
-    pairs = [f"{key} = {_value(value)}" for key, value in own.items()]
-    if isinstance(row, Accepted) and row.drop:
-        pairs.append("drop = true")
-    return f"{{ {', '.join(pairs)} }}"
+    told = {key: value for key, value in asdict(row).items() if value is not False}
+    return f"{{ {', '.join(f'{key} = {_value(value)}' for key, value in told.items())} }}"

@@ -256,6 +256,16 @@ def test_a_file_that_is_not_there_has_no_pins(tmp_path):
         ('value = "1"', 'value = "1", note = ""', 26, "`settings` must hold tables"),
         ('"FLAG"', '"flag"', 26, "a `variable` in capitals"),
         ('"slow"', '""', 26, "`settings` must hold tables"),
+        # Of a flag, nobody knows how upstream's build has it: as true, ON or 1.
+        ('value = "1"', "value = true", 26, "`settings` must hold tables"),
+        ('[{ variable = "FLAG", value = "1", reason = "slow" }]', "1", 26, "`settings` must hold"),
+        (
+            'bounds = [{ requirement = "numpy<2", reason = "untried" }]',
+            "bounds = 2",
+            25,
+            "`bounds`",
+        ),
+        ('"linux_x86_64"', '"x"\naccepted = 1', 21, "`accepted` must hold tables"),
         (DIGEST, "A" * 64, 8, "expected 64 hexadecimal digits in lower case"),
         ("vllm-1.0.tar.gz", "../x.tar.gz", 7, "expected a plain file name"),
         ('rev = "v1.1"', 'rev = "1.0"', 1, "1.0 is pinned twice"),
