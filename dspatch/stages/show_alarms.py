@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dspatch.bench.alarms import Count
+from dspatch.bench.alarms import Count, Nearest
 from dspatch.conformance import checks
 from dspatch.conformance.render import number
 from dspatch.console import Console
@@ -31,18 +31,17 @@ def rows(count: Count) -> list[tuple[str, ...]]:
     """The checks in their order: how near each came to its tolerance, and how often it showed nothing."""
     found, unshown = count.nearest, count.unshown
     return [
-        (*_cells(count, name), str(unshown[name] or ""))
+        (name, *_cells(found.get(name)), str(unshown[name] or ""))
         for name in checks.CHECKS
         if name in found or name in unshown
     ]
 
 
-def _cells(count: Count, name: str) -> tuple[str, ...]:
-    one = count.nearest.get(name)
+def _cells(one: Nearest | None) -> tuple[str, ...]:
     if one is None:
-        return (name, "", "", "", "")
+        return ("", "", "", "")
     margin = f"{one.margin:,.3g}" if one.measured else ""
-    return (name, number(one.measured), number(one.tolerance), margin, one.pair)
+    return (number(one.measured), number(one.tolerance), margin, one.pair)
 
 
 def sentences(done: Counted) -> Iterator[str]:
