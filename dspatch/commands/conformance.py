@@ -147,7 +147,7 @@ def conformance(
     if prepare is not None:
         _prepare(prepare, given, console)
     elif asked is not None:
-        subject = _subject(env, wheel, given) if env or wheel else None
+        subject = _subject(env, wheel, given)
         show_api.checked(server.check(asked, given, subject, console), console)
     elif names:
         show.proven(_named(env, wheel, given, console), console)
@@ -197,19 +197,21 @@ def _lost(
     from dspatch.stages import prove_loss, show_loss
 
     wanted = prove_loss.Wanted(before=before, after=after, prompts=prompts)
-    if env is None and wheel is None:
+    subject = _subject(env, wheel, given)
+    if subject is None:
         done = prove_loss.of_job(words.job_to_prove(given), wanted, console)
     else:
-        done = prove_loss.of_subject(_subject(env, wheel, given), wanted, console)
+        done = prove_loss.of_subject(subject, wanted, console)
     show_loss.told(done, console)
 
 
 def _named(env: str | None, wheel: Path | None, given: dict[str, Any], console: Console) -> Proven:
     from dspatch.stages import prove_names
 
-    if env is None and wheel is None:
+    subject = _subject(env, wheel, given)
+    if subject is None:
         return prove_names.of_job(words.job_to_prove(given), console, given["variants"])
-    return prove_names.of_subject(_subject(env, wheel, given), console, given["variants"])
+    return prove_names.of_subject(subject, console, given["variants"])
 
 
 def _prepare(folder: Path, given: dict[str, Any], console: Console) -> None:
@@ -228,26 +230,26 @@ def _run(
 ) -> Proven:
     from dspatch.stages import prove, prove_any, prove_parallel
 
-    if env is None and wheel is None:
+    subject = _subject(env, wheel, given)
+    if subject is None:
         job = words.job_to_prove(given)
         return (
             prove_parallel.of_job(job, tp, console, wanted)
             if tp
             else prove.run(job, console, wanted)
         )
-    subject = _subject(env, wheel, given)
     if tp:
         return prove_parallel.of_subject(subject, tp, console, wanted)
     return prove_any.run(subject, console, wanted)
 
 
-def _subject(env: str | None, wheel: Path | None, given: dict[str, Any]) -> Subject:
+def _subject(env: str | None, wheel: Path | None, given: dict[str, Any]) -> Subject | None:
+    """What --env or --wheel names; without them it is a job that is meant."""
     from dspatch.stages import prove_any
 
-    if given["rev"] is not None or (env is not None and wheel is not None):
+    if sum(one is not None for one in (given["rev"], env, wheel)) > 1:
         raise click.UsageError("one of --rev, --env and --wheel says what is proven")
     engine = given["engine"] or "vllm"
     if wheel is not None:
         return prove_any.of_wheel(wheel, engine)
-    assert env is not None
-    return prove_any.in_environment(env, engine)
+    return None if env is None else prove_any.in_environment(env, engine)
