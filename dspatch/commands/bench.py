@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,14 +16,50 @@ if TYPE_CHECKING:
     from dspatch.stages.prove_any import Subject
 
 
-def _subjects(envs: tuple[str, ...], wheels: tuple[Path, ...], engine: str) -> list[Subject]:
+def _engine_of(what: str, *, required: bool = True) -> Callable[[options.Command], options.Command]:
+    """--engine and --of: the one engine that is measured."""
+    place = click.option(
+        "--of", "place", required=required, metavar="PYTHON|WHEEL",
+        help=f"{what}: a Python or virtual environment that has it, or a wheel.",
+    )  # fmt: skip
+    return lambda command: options.engine(place(command))
+
+
+def _server(command: options.Command) -> options.Command:
+    """--engine, --of, --model: the engine whose server is measured, and what it serves."""
+    model = click.option(
+        "--model", default="deepseek-v3", show_default=True, metavar="NAME",
+        help="The small model that is served, as `conformance --variant` names it.",
+    )  # fmt: skip
+    return _engine_of("The engine")(model(command))
+
+
+def _output(name: str, what: str) -> Callable[[options.Command], options.Command]:
+    return click.option(
+        "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+        default=Path(name), show_default=True, help=what,
+    )  # fmt: skip
+
+
+def _subjects(envs: tuple[str, ...], wheels: tuple[Path, ...], engine: str | None) -> list[Subject]:
     from dspatch.stages import prove_any
 
-    found = [prove_any.in_environment(each, engine) for each in envs]
-    found += [prove_any.of_wheel(each, engine) for each in wheels]
+    name = engine or "vllm"
+    found = [prove_any.in_environment(each, name) for each in envs]
+    found += [prove_any.of_wheel(each, name) for each in wheels]
     if not found:
         raise click.UsageError("name an engine with --env or --wheel")
     return found
+
+
+def _one(place: str, engine: str | None) -> Subject:
+    """A Python, an environment's folder or a wheel, by what it is."""
+    from dspatch.stages import prove_any
+
+    name = engine or "vllm"
+    if place.endswith(".whl"):
+        return prove_any.of_wheel(Path(place), name)
+    return prove_any.in_environment(place, name)
 
 
 @bench.command("calibrate")
@@ -44,10 +81,7 @@ def _subjects(envs: tuple[str, ...], wheels: tuple[Path, ...], engine: str) -> l
     "--assume-healthy", is_flag=True,
     help="Do not ask that an engine passes in float32 first.",
 )  # fmt: skip
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-    default=Path("tolerance.toml"), show_default=True, help="Where the table goes.",
-)  # fmt: skip
+@_output("tolerance.toml", "Where the table goes.")
 @options.as_json
 def calibrate(
     engine: str | None,
@@ -77,16 +111,12 @@ def calibrate(
     wanted = stage.Wanted(
         dtypes=dtypes or stage.DTYPES, models=variants, assume_healthy=assume_healthy
     )
-    subjects = _subjects(envs, wheels, engine or "vllm")
+    subjects = _subjects(envs, wheels, engine)
     show_calibrate.written(stage.run(subjects, wanted, output.resolve(), console), console)
 
 
 @bench.command("alarms")
-@options.engine
-@click.option(
-    "--of", "place", required=True, metavar="PYTHON|WHEEL",
-    help="A sound engine: a Python or virtual environment that has it, or a wheel.",
-)  # fmt: skip
+@_engine_of("A sound engine")
 @click.option(
     "--checkpoints", type=click.IntRange(min=1), default=20, show_default=True,
     help="Each with weights of its own.",
@@ -104,11 +134,7 @@ def calibrate(
     help="What the engine computes in.",
 )  # fmt: skip
 @options.variant
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-    default=Path("alarms.json"), show_default=True,
-    help="Where the count goes; one that was stopped goes on from there.",
-)  # fmt: skip
+@_output("alarms.json", "Where the count goes; one that was stopped goes on from there.")
 @options.as_json
 def alarms(
     engine: str | None,
@@ -138,36 +164,8 @@ def alarms(
 
     console = Console(as_json=as_json)
     plan = Plan(models=variants, checkpoints=checkpoints, prompt_sets=prompt_sets, seed=seed)
-    subject = _one(place, engine or "vllm")
+    subject = _one(place, engine)
     show_alarms.told(stage.run(subject, plan, dtype, output.resolve(), console), console)
-
-
-def _one(place: str, engine: str) -> Subject:
-    """A Python, an environment's folder or a wheel, by what it is."""
-    from dspatch.stages import prove_any
-
-    if place.endswith(".whl"):
-        return prove_any.of_wheel(Path(place), engine)
-    return prove_any.in_environment(place, engine)
-
-
-SERVER = (
-    options.engine,
-    click.option(
-        "--of", "place", required=True, metavar="PYTHON|WHEEL",
-        help="The engine: a Python or virtual environment that has it, or a wheel.",
-    ),
-    click.option(
-        "--model", default="deepseek-v3", show_default=True, metavar="NAME",
-        help="The small model that is served, as `conformance --variant` names it.",
-    ),
-)  # fmt: skip
-
-
-def _server(command: options.Command) -> options.Command:
-    for option in reversed(SERVER):
-        command = option(command)
-    return command
 
 
 @bench.command("load")
@@ -220,18 +218,13 @@ def load(
     from dspatch.stages import show_load
 
     console = Console(as_json=as_json)
-    name = engine or "vllm"
-    peer = _one(against, name) if against else None
+    peer = _one(against, engine) if against else None
     wanted = stage.Wanted(load=Load(**shape), rounds=rounds, model=model)
-    show_load.told(stage.run(_one(place, name), peer, wanted, console), console)
+    show_load.told(stage.run(_one(place, engine), peer, wanted, console), console)
 
 
 @bench.command("soak")
-@options.engine
-@click.option(
-    "--of", "place", metavar="PYTHON|WHEEL",
-    help="The engine whose server is started: a Python or virtual environment, or a wheel.",
-)  # fmt: skip
+@_engine_of("The engine whose server is started", required=False)
 @click.option(
     "--model", default="deepseek-v3", show_default=True, metavar="NAME",
     help="With --of: the small model that is served.",
@@ -279,7 +272,7 @@ def soak(
         show_soak.told(stage.at_url(url, pid, plan, console), console)
         return
     assert place is not None
-    show_soak.told(stage.of_subject(_one(place, engine or "vllm"), model, plan, console), console)
+    show_soak.told(stage.of_subject(_one(place, engine), model, plan, console), console)
 
 
 @bench.command("profile")
@@ -302,5 +295,5 @@ def profile(engine: str | None, place: str, model: str, requests: int, as_json: 
     from dspatch.stages import show_profile
 
     console = Console(as_json=as_json)
-    done = stage.run(_one(place, engine or "vllm"), model, requests, console)
+    done = stage.run(_one(place, engine), model, requests, console)
     show_profile.told(done, console)
