@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dspatch import engines, errors
+from dspatch.cli import main
 from dspatch.console import Console
 from dspatch.stages import prove_any, proving
 from dspatch.stages.prove_any import Subject
@@ -117,6 +118,13 @@ def test_one_subject_at_a_time() -> None:
     )
     assert done.returncode == 2
     assert "one of --rev, --env and --wheel" in done.stderr
+
+
+@pytest.mark.parametrize("more", [[], ["--api"], ["--names"]])
+def test_an_environment_that_is_named_by_nothing_is_no_job(more: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["conformance", "--env", "", *more])
+    assert ended.value.code == errors.EngineEnvironmentError.exit_code
 
 
 def test_an_error_before_the_run_is_one_object(venv: Path) -> None:
