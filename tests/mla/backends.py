@@ -171,8 +171,7 @@ def imported(folder: Path) -> Iterator[None]:
 
 def holds(ours: Any) -> None:
     """A step decoded by a release's backend is what the twin says."""
-    package = sys.modules["vllm.v1.attention.ops.mla_decode"]
-    package.Card.of = lambda _: package.Card(**cases.CARD)
+    small_card()
     one = cases.step(LENGTHS, heads=HEADS, page=PAGE, latent=LATENT, rope=ROPE, dtype=torch.float16)
     backend = ours.DspatchMLABackend
     assert backend.get_name() == "DSPATCH_MLA"
@@ -180,8 +179,7 @@ def holds(ours: Any) -> None:
     decode = builder._build_decode(**asked(builder, one))
     metadata = SimpleNamespace(decode=decode, num_decodes=len(LENGTHS))
     out, lse = attended(impl, one, metadata)
-    reference = sys.modules["vllm.v1.attention.ops.mla_decode.reference"]
-    wanted, sums = (each.flatten(0, 1) for each in cases.truth(reference, one, LATENT))
+    wanted, sums = (each.flatten(0, 1) for each in truth(one))
     if lse is None:  # this release projects in its backend
         wanted = torch.einsum("bnl,nlv->bnv", wanted, impl.W_UV.double()).flatten(1)
         out = out.reshape(wanted.shape)
@@ -190,14 +188,38 @@ def holds(ours: Any) -> None:
     torch.testing.assert_close(out.double(), wanted, rtol=4e-3, atol=4e-3)
 
 
+def small_card() -> None:
+    """Let a release's kernels take the card to be the made-up one."""
+    package = sys.modules["vllm.v1.attention.ops.mla_decode"]
+    package.Card.of = lambda _: package.Card(**cases.CARD)
+
+
+def truth(one: Any) -> tuple[Any, Any]:
+    """What the twin of a release says of a step: out and log-sum-exp."""
+    reference = sys.modules["vllm.v1.attention.ops.mla_decode.reference"]
+    return cases.truth(reference, one, LATENT)
+
+
+def spec(dtype: Any = torch.float16) -> Any:
+    """What a builder is told of the cache."""
+    return SimpleNamespace(block_size=PAGE, storage_block_size=PAGE, dtype=dtype, num_kv_heads=1)
+
+
+def base_words() -> dict[str, Any]:
+    """What every implementation is made of, by the names of its release."""
+    return {
+        "num_heads": HEADS, "head_size": LATENT + ROPE, "scale": cases.SCALE, "num_kv_heads": 1,
+        "kv_cache_dtype": "auto", "attn_type": "decoder", "qk_head_dim": 24, **vars(DIMS),
+    }  # fmt: skip
+
+
 def made(builder: Any) -> Any:
     """A builder, from what its release gives it."""
-    spec = SimpleNamespace(block_size=PAGE, dtype=torch.float16, num_kv_heads=1)
     runner = SimpleNamespace(
         vllm_config=CONFIG, device=torch.device("cpu"), block_size=PAGE, **vars(CONFIG)
     )
     given = {
-        "runner": runner, "kv_cache_spec": spec, "block_table": None, "layer_names": ["layer"],
+        "runner": runner, "kv_cache_spec": spec(), "block_table": None, "layer_names": ["layer"],
         "vllm_config": CONFIG, "device": torch.device("cpu"),
     }  # fmt: skip
     return builder(*(given[name] for name in inspect.signature(builder).parameters))
@@ -206,16 +228,12 @@ def made(builder: Any) -> Any:
 def implementation(impl: Any) -> Any:
     """An implementation, with weights that a release projects by."""
     base = impl.__mro__[1] if impl.__mro__[1].__name__ == "TritonMLAImpl" else impl
-    given: dict[str, Any] = {
-        "num_heads": HEADS, "head_size": LATENT + ROPE, "num_kv_heads": 1, "kv_cache_dtype": "auto",
-        "attn_type": "decoder", "q_lora_rank": None, "qk_head_dim": 24, "rotary_emb": Unknown(),
-    }  # fmt: skip
+    given = base_words() | {"rotary_emb": Unknown()}
     common = next(kind for kind in impl.__mro__ if kind.__name__ == "MLACommonBaseImpl" or (
         kind.__name__ == "MLACommonImpl" and "num_heads" in inspect.signature(kind).parameters
     ))  # fmt: skip
     named = [*inspect.signature(base).parameters, *inspect.signature(common).parameters]
-    given |= {"scale": cases.SCALE, **vars(DIMS)}
-    words = {name: given.get(name) for name in dict.fromkeys(named) if name not in ("mla_args",)}
+    words = {name: given.get(name) for name in dict.fromkeys(named) if name != "mla_args"}
     words |= {name: Projection() for name in ("o_proj", "q_proj", "kv_b_proj") if name in words}
     positional = [words.pop(name) for name in inspect.signature(base).parameters if name in words]
     result = impl(*positional, **words)

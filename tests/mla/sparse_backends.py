@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 os.environ["TRITON_INTERPRET"] = str(int("--cuda" not in sys.argv))
 
@@ -88,13 +89,14 @@ def main(folders: list[str]) -> None:
 
 def holds(ours: Any) -> None:
     """A release's backend is what its registry names, refuses what it does not serve, and decodes as the twin does."""
-    package = sys.modules["vllm.v1.attention.ops.mla_decode"]
     if not CUDA:
-        package.Card.of = lambda _: package.Card(**cases.CARD)
+        backends.small_card()
     backend = ours.DspatchMLASparseBackend
     assert named("DSPATCH_MLA_SPARSE") == f"{backend.__module__}.{backend.__name__}"
     chooses(backend)
-    builder = backend.get_builder_cls()(spec(), ["layer"], CONFIG, torch.device(DEVICE))
+    builder = backend.get_builder_cls()(
+        backends.spec(DTYPE), ["layer"], CONFIG, torch.device(DEVICE)
+    )
     chosen = torch.full((TOKENS, CHOSEN), -1, dtype=torch.int32, device=DEVICE)
     impl = implementation(backend.get_impl_cls(), chosen)
     decodes(builder, impl, LENGTHS, NEW, chosen)
@@ -147,22 +149,11 @@ def refusals(backend: Any, **changed: Any) -> list[str]:
     return found
 
 
-def spec() -> Any:
-    """What a builder is told of the cache."""
-    return SimpleNamespace(
-        block_size=backends.PAGE, storage_block_size=backends.PAGE, dtype=DTYPE, num_kv_heads=1
-    )  # fmt: skip
-
-
 def implementation(impl: Any, chosen: Any) -> Any:
     """An implementation that reads a buffer of what an indexer chose."""
-    indexer = SimpleNamespace(topk_indices_buffer=chosen)
-    given = {
-        "num_heads": backends.HEADS, "head_size": backends.LATENT + backends.ROPE, "scale": cases.SCALE,
-        "num_kv_heads": 1, "alibi_slopes": None, "sliding_window": None, "kv_cache_dtype": "auto",
-        "logits_soft_cap": None, "attn_type": "decoder", "kv_sharing_target_layer_name": None,
-        "q_lora_rank": None, "qk_head_dim": 24, "kv_b_proj": backends.Projection(), "indexer": indexer,
-        **{name: value for name, value in vars(backends.DIMS).items() if name != "q_lora_rank"},
+    given = backends.base_words() | {
+        "alibi_slopes": None, "sliding_window": None, "logits_soft_cap": None, "kv_sharing_target_layer_name": None,
+        "kv_b_proj": backends.Projection(), "indexer": SimpleNamespace(topk_indices_buffer=chosen),
     }  # fmt: skip
     common = [kind for kind in impl.__mro__ if "__init__" in vars(kind)]
     names = {name for kind in common for name in inspect.signature(kind).parameters}
@@ -215,8 +206,7 @@ def right(
 def judged(out: Any, wanted: Any) -> None:
     """Of a step what the twin says, and 0 behind it."""
     count = len(wanted.q)
-    reference = sys.modules["vllm.v1.attention.ops.mla_decode.reference"]
-    truth, sums = cases.truth(reference, wanted, backends.LATENT)
+    truth, sums = backends.truth(wanted)
     found = cases.faults(out[:count].unsqueeze(1), sums, truth, sums)
     assert not found, found
     assert not out[count:].any()
@@ -253,10 +243,15 @@ def queries(tokens: int) -> Any:
     return cases.step([1] * tokens, **dims, dtype=DTYPE, device=DEVICE, seed=1).q
 
 
+def hook(impl: Any) -> str:
+    """The method by which a release has an implementation attend."""
+    return "_forward_bf16_kv" if "_forward_bf16_kv" in vars(type(impl)) else "forward_mqa"
+
+
 def attended(impl: Any, q: Any, cache: Any, metadata: Any) -> Any:
     """What an implementation makes of a step, called as its release calls it."""
     layer = SimpleNamespace(_k_scale=torch.ones(1, device=DEVICE))
-    if "_forward_bf16_kv" in vars(type(impl)):
+    if hook(impl) == "_forward_bf16_kv":
         return impl._forward_bf16_kv(q, cache, impl.topk_indices_buffer[: len(q)], metadata)
     parts = q.split([backends.LATENT, backends.ROPE], -1)
     return impl.forward_mqa(parts, cache, metadata, layer)[0]
@@ -267,15 +262,13 @@ def larger(builder: Any, impl: Any, chosen: Any) -> None:
     one = latents([12])
     metadata = builder.build(0, asked(builder, [12], [12], one.table))
     assert len(metadata.lengths) == 0
-    name = "_forward_bf16_kv" if "_forward_bf16_kv" in vars(type(impl)) else "forward_mqa"
-    upstreams = type(impl).__mro__[1]
-    kept, seen = getattr(upstreams, name), []
-    setattr(upstreams, name, lambda _, *came: seen.append(came) or ("upstream's", None))
     listed(one, [12], [12], chosen)
-    attended(impl, queries(12).squeeze(1), one.cache, metadata)
-    setattr(upstreams, name, kept)
-    assert len(seen) == 1
-    assert any(each is metadata for each in seen[0])
+    with patch.object(
+        type(impl).__mro__[1], hook(impl), return_value=("upstream's", None)
+    ) as upstreams:
+        attended(impl, queries(12).squeeze(1), one.cache, metadata)
+    upstreams.assert_called_once()
+    assert any(each is metadata for each in upstreams.call_args.args)
 
 
 def drafts(builder: Any, impl: Any, chosen: Any) -> None:
