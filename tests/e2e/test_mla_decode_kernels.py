@@ -76,6 +76,7 @@ MLA = [
 SPARSE = ["v0.13.0", "v0.20.2", "v0.25.1", "v0.27.1", "v0.32.0"]
 SPARSE_MLA = [
     "vllm/attention/backends/abstract.py",
+    "vllm/attention/backends/registry.py",
     "vllm/model_executor/layers/attention/mla_attention.py",
     "vllm/model_executor/layers/attention/sparse_mla_attention.py",
     "vllm/model_executor/warmup/jit_warmup.py",
@@ -86,10 +87,10 @@ SPARSE_MLA = [
     "vllm/v1/attention/backends/mla/flashmla_sparse.py",
     "vllm/v1/attention/backends/mla/index_group.py",
     "vllm/v1/attention/backends/mla/sparse_utils.py",
+    "vllm/v1/attention/backends/registry.py",
     "vllm/v1/attention/backends/utils.py",
     "vllm/v1/attention/ops/metadata.py",
 ]
-REGISTRIES = ["vllm/attention/backends/registry.py", "vllm/v1/attention/backends/registry.py"]
 
 
 def release(rev: str, folder: Path, sources: Sequence[str] = MLA) -> Path:
@@ -104,13 +105,14 @@ def release(rev: str, folder: Path, sources: Sequence[str] = MLA) -> Path:
     return folder / rev
 
 
-def backends(*folders: Path) -> list[str]:
-    """The releases whose backend decodes as it should, on the base classes of the release itself."""
-    return run("backends.py", folders[0], *map(str, folders[1:])).split()
+def held(script: str, *folders: Path) -> list[str]:
+    """The releases whose backend a script finds as it should be, on the classes of the release itself."""
+    return run(script, folders[0], *map(str, folders[1:])).split()
 
 
 def test_older_backends_decode_on_the_base_classes_of_their_release(tmp_path: Path) -> None:
-    assert backends(*(release(rev, tmp_path) for rev in GENERATIONS)) == GENERATIONS
+    made = [release(rev, tmp_path) for rev in GENERATIONS]
+    assert held("backends.py", *made) == GENERATIONS
 
 
 @pytest.mark.parametrize(
@@ -123,30 +125,20 @@ def test_a_planted_fault_of_an_older_backend_is_caught(
     made = release("v0.10.1", tmp_path)
     plant(made / "vllm/v1/attention/backends/mla/dspatch_mla.py", find, text)
     with pytest.raises(ProcessError, match="Error"):
-        backends(made)
-
-
-def sparse_backends(*folders: Path) -> list[str]:
-    """The releases whose sparse backend chooses and decodes as it should, on the release's own classes."""
-    return run("sparse_backends.py", folders[0], *map(str, folders[1:])).split()
-
-
-def sparse_release(rev: str, folder: Path) -> Path:
-    """The sources of sparse MLA of a published release, patched, on disk."""
-    return release(rev, folder, [*SPARSE_MLA, *REGISTRIES])
+        held("backends.py", made)
 
 
 @pytest.fixture(scope="module")
 def newest_sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sources of the newest release."""
-    return sparse_release(SPARSE[-1], tmp_path_factory.mktemp("sparse"))
+    return release(SPARSE[-1], tmp_path_factory.mktemp("sparse"), SPARSE_MLA)
 
 
 def test_sparse_backends_decode_on_the_classes_of_their_release(
     newest_sparse: Path, tmp_path: Path
 ) -> None:
-    made = [sparse_release(rev, tmp_path) for rev in SPARSE[:-1]]
-    assert sparse_backends(*made, newest_sparse) == SPARSE
+    made = [release(rev, tmp_path, SPARSE_MLA) for rev in SPARSE[:-1]]
+    assert held("sparse_backends.py", *made, newest_sparse) == SPARSE
 
 
 @pytest.mark.parametrize(
@@ -165,7 +157,7 @@ def test_a_planted_fault_of_a_sparse_backend_is_caught(
     made = Path(shutil.copytree(newest_sparse, tmp_path / "made"))
     plant(made / "vllm/v1/attention/backends/mla/dspatch_mla_sparse.py", find, text)
     with pytest.raises(ProcessError, match="Error"):
-        sparse_backends(made)
+        held("sparse_backends.py", made)
 
 
 # At 32 rows the Hopper kernels keep some values in local memory: the one for bf16 a few scalars of its
