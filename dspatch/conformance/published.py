@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from dspatch import variants
-from dspatch.conformance.small import plain, rules
+from dspatch.conformance.small import whole
 from dspatch.errors import UnknownVariantError
 from dspatch.facts import Variant
 from dspatch.paths import PACKAGE
@@ -151,15 +151,7 @@ def _spread(pattern: str) -> Iterator[str]:
 
 
 def _config(variant: Variant, quantised: bool) -> dict[str, Any]:
-    rope = {key: value for key, value in asdict(variant.rope).items() if key != "theta"}
-    config = plain(variant.facts) | dict(rules()["constants"])
-    config |= {
-        "architectures": [variant.architecture],
-        "model_type": rules()["model-types"][variant.architecture],
-        "torch_dtype": "bfloat16",
-        "rope_theta": variant.rope.theta,
-        "rope_scaling": rope if rope["type"] != "default" else None,
-    }
+    config = whole(variant)
     if variant.num_nextn_predict_layers:
         config["num_nextn_predict_layers"] = variant.num_nextn_predict_layers
     if quantised and variant.quantization:

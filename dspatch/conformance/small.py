@@ -164,17 +164,25 @@ def shrunk(variant: Variant) -> dict[str, Any]:
     if not provable(variant):
         raise _without_model([variant.name])
     sizes = rules()["sizes"]
-    config = plain(variant.facts) | dict(rules()["constants"])
+    config = whole(variant) | {"torch_dtype": "float32"}
     config |= {key: value for key, value in sizes.items() if not isinstance(value, Mapping)}
     config |= sizes["query-compression"] if variant.q_lora_rank is not None else {}
     config |= sizes["groups"] if (variant.n_group or 1) > 1 else {}
     config |= sizes["indexer"] if variant.index_topk is not None else {}
-    return config | {
+    stretched = config["rope_scaling"]
+    return config | {"rope_scaling": stretched and {**stretched, **sizes["yarn"]}}
+
+
+def whole(variant: Variant) -> dict[str, Any]:
+    """A variant's config.json in its own sizes, without quantisation and prediction layers."""
+    rope = {key: value for key, value in asdict(variant.rope).items() if key != "theta"}
+    return plain(variant.facts) | {
+        **rules()["constants"],
         "architectures": [variant.architecture],
         "model_type": rules()["model-types"][variant.architecture],
-        "torch_dtype": "float32",
+        "torch_dtype": "bfloat16",
         "rope_theta": variant.rope.theta,
-        "rope_scaling": _rope_scaling(variant),
+        "rope_scaling": None if variant.rope.type == "default" else rope,
     }
 
 
@@ -183,13 +191,6 @@ def plain(facts: Mapping[str, Any]) -> dict[str, Any]:
     dropped = {"architecture", "num_nextn_predict_layers"}
     kept = {k: v for k, v in facts.items() if "." not in k and k not in dropped}
     return {k: v for k, v in kept.items() if v is not None or k == "q_lora_rank"}
-
-
-def _rope_scaling(variant: Variant) -> dict[str, Any] | None:
-    if variant.rope.type == "default":
-        return None
-    facts = {key: value for key, value in asdict(variant.rope).items() if key != "theta"}
-    return facts | dict(rules()["sizes"]["yarn"])
 
 
 def prompts(seed: int | None = None) -> dict[str, list[int]]:
