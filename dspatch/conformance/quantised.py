@@ -72,30 +72,28 @@ def need_served(names: Sequence[str], engine: str, version: str, target: str, as
 
 def refused(engine: str, version: str, case: Case, flags: Iterable[str], ask: Ask) -> str:
     """Why a release does not serve a model on a processor with these flags; empty where it may."""
-    try:
-        own = Version(Version(version).public)
-    except InvalidVersion:
-        return ""
-    for row in _table().get(engine, ()):
-        routed = case.config["topk_method"] in row.get("routers", (case.config["topk_method"],))
-        named = case.stored in row["stored"] and _speaks_of(row, own)
-        if routed and named and _holds(row, set(flags), ask):
+    router = case.config["topk_method"]
+    for row in _rows(engine, version, case.stored):
+        if router in row.get("routers", (router,)) and _holds(row, set(flags), ask):
             return str(row["why"])
     return ""
 
 
 def never(engine: str, version: str, stored: str) -> str:
     """Why a release serves no model that is stored so, whatever its router and the processor; empty where it may."""
+    rows = _rows(engine, version, stored)
+    always = (row for row in rows if not row.keys() & {"cpu", "routers", "finding"})
+    return next((str(row["why"]) for row in always), "")
+
+
+def _rows(engine: str, version: str, stored: str) -> list[Mapping[str, Any]]:
+    """What is known to refuse models that are stored so in a release; nothing of what is no release."""
     try:
         own = Version(Version(version).public)
     except InvalidVersion:
-        return ""
-    rows = [
-        row
-        for row in _table().get(engine, ())
-        if stored in row["stored"] and not row.keys() & {"cpu", "routers", "finding"}
-    ]
-    return next((str(row["why"]) for row in rows if _speaks_of(row, own)), "")
+        return []
+    known = _table().get(engine, ())
+    return [row for row in known if stored in row["stored"] and _speaks_of(row, own)]
 
 
 def _speaks_of(row: Mapping[str, Any], own: Version) -> bool:
