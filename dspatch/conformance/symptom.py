@@ -102,7 +102,7 @@ def _run(seen: Seen, run: str, band: float) -> Symptom | None:
     missed = choices.limit if choices else 0.0
     narrow = statistic.typical("layers.inside", seen.dtype)
     beyond = frozenset([*_routers(seen, run), *_beyond(prompts, band)] if narrow else ())
-    of = _Judge(dtype=seen.dtype, band=band, missed=missed, beyond=beyond)
+    of = _Judge(narrow=narrow, band=band, missed=missed, beyond=beyond)
     wrong = [
         (_order(*_split(name)), prompt, name, entry)
         for prompt, measures in prompts.items()
@@ -128,23 +128,22 @@ def _run(seen: Seen, run: str, band: float) -> Symptom | None:
 class _Judge:
     """What is wrong of one prompt: beyond `band`, or a score `missed`.
 
-    Where rounding turns routers, places are wrong by the tokens of all prompts, and named as those `beyond`: of one
-    prompt some tokens may be turned, and of a short one few are kept.
+    In a `narrow` dtype, where rounding turns routers, places are wrong by the tokens of all prompts, and named as
+    those `beyond`: of one prompt some tokens may be turned, and of a short one few are kept.
     """
 
-    dtype: str
+    narrow: bool
     band: float
     missed: float
     beyond: frozenset[str]
 
     def wrong(self, name: str, entry: Mapping[str, Any]) -> bool:
         """Whether an operation is, in any token in float32, in a typical one where rounding turns routers."""
-        narrow = statistic.typical("layers.inside", self.dtype)
-        return bool(entry["off"]) and (not narrow or name in self.beyond)
+        return bool(entry["off"]) and (not self.narrow or name in self.beyond)
 
     def whole(self, name: str, values: Sequence[float]) -> bool:
         """Whether a layer or the logits are, over all positions; `values` are those of several parts."""
-        if statistic.typical("layers.inside", self.dtype):
+        if self.narrow:
             return name in self.beyond
         return not max(map(statistic.rank, values), default=0.0) <= self.band
 
