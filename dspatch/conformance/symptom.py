@@ -150,11 +150,8 @@ class _Judge:
 
 def _beyond(prompts: Prompts, band: float) -> Iterator[str]:
     """The operations, layers and logits whose median token of all prompts is beyond the band."""
-    names = {name for measures in prompts.values() for name, _ in measures.get("layers", ())}
-    whole = {name: statistic.median(golden.tokens(prompts, name)) for name in [*names, "logits"]}
-    for name, value in {**inside.typical(prompts), **whole}.items():
-        if not value <= band:
-            yield name
+    inner = ((value, name) for name, value in inside.typical(prompts).items())
+    yield from (name for value, name in (*inner, *golden.medians(prompts)) if not value <= band)
 
 
 def _routers(seen: Seen, run: str) -> frozenset[str]:

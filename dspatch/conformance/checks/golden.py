@@ -39,8 +39,8 @@ def _differences(seen: Seen) -> Iterator[tuple[float, str]]:
 
 def medians(prompts: Prompts) -> Iterator[tuple[float, str]]:
     """The median over the tokens of all prompts of each layer's state, and of the logits."""
-    first = next(iter(prompts.values()))
-    for name in [*(name for name, _ in first["layers"]), "logits"]:
+    layers = dict.fromkeys(name for one in prompts.values() for name, _ in one.get("layers", ()))
+    for name in [*layers, "logits"]:
         yield statistic.median(tokens(prompts, name)), name
 
 

@@ -23,13 +23,12 @@ def operations(seen: Seen) -> Verdict:
     """
     if not seen.alone:
         return unseen("no prompt was run")
-    narrow = statistic.typical("layers.inside", seen.dtype)
-    found = _medians(seen.alone) if narrow else list(_values(seen))
+    found = list(_values(seen))
     if not found:
         return unseen("no operation of this engine could be watched")
-    worst, place = max(found)
-    operations = len({name.partition(" of ")[0] for _, name in found})
-    note = f"worst: {place}; {operations} operations"
+    worst, place, of = max(found)
+    operations = len({place for _, place, _ in found})
+    note = f"worst: {place}{of}; {operations} operations"
     return Verdict(measured=worst, unit="relative difference", note=note)
 
 
@@ -48,15 +47,15 @@ def typical(prompts: Prompts) -> dict[str, float]:
     return {place: statistic.median(each) for place, each in found.items() if each}
 
 
-def _medians(prompts: Prompts) -> list[tuple[float, str]]:
-    return [(value, place) for place, value in typical(prompts).items()]
-
-
-def _values(seen: Seen) -> Iterator[tuple[float, str]]:
+def _values(seen: Seen) -> Iterator[tuple[float, str, str]]:
+    """How far off, which operation, and of which prompt; a median is of them all."""
+    if statistic.typical("layers.inside", seen.dtype):
+        yield from ((value, place, "") for place, value in typical(seen.alone).items())
+        return
     for prompt, measures in seen.alone.items():
         for place, entry in places(measures)["found"].items():
             if not place.endswith(CHOICE):
-                yield rank(entry["relative"]), f"{place} of `{prompt}`"
+                yield rank(entry["relative"]), place, f" of `{prompt}`"
 
 
 def at(seen: Seen, fault: Fault) -> float | None:
