@@ -73,6 +73,14 @@ def tell(begun: float, what: str) -> None:
     print(f"{time.monotonic() - begun:.0f} s: {what}", flush=True)
 
 
+def where() -> dict[str, str]:
+    """The card, or that there is none, and PyTorch."""
+    import torch
+
+    card = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    return {"card": card, "torch": torch.__version__}
+
+
 def words(count: int, seed: int, vocabulary: int) -> list[int]:
     """Token ids that are the same everywhere."""
     dice = random.Random(seed)

@@ -32,7 +32,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.child import Child, say, tell, words
+from benchmarks.child import Child, say, tell, where, words
+from dspatch.bench.rounds import turns
 
 ROOM = 64  # requests that an engine takes at once
 LENGTH = 2048  # tokens of a request, prompt and answer, that an engine is set up for
@@ -92,10 +93,9 @@ def run(given: argparse.Namespace) -> None:
             each.ask(batch=size, words=given.words, tokens=16)
         tell(begun, f"{each.name} is warm")
     for size in sizes:
-        for turn in range(given.rounds):
-            for each in engines if turn % 2 == 0 else engines[::-1]:
-                answer = each.ask(batch=size, words=given.words, tokens=given.tokens)
-                result["rounds"].setdefault(each.name, {}).setdefault(str(size), []).append(answer)
+        for each in turns(given.rounds, engines):
+            answer = each.ask(batch=size, words=given.words, tokens=given.tokens)
+            result["rounds"].setdefault(each.name, {}).setdefault(str(size), []).append(answer)
         kept.write_text(json.dumps(result, indent=1))
         tell(begun, f"{size} at once")
     print("\n".join(table(result)), flush=True)
@@ -134,14 +134,6 @@ def child(given: argparse.Namespace) -> None:
     end()
     sys.stdout.flush()
     os._exit(0)  # threads of engines that would keep the process
-
-
-def where() -> dict[str, str]:
-    """The card, or that there is none, and PyTorch."""
-    import torch
-
-    card = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    return {"card": card, "torch": torch.__version__}
 
 
 async def round_of(ask: Ask, prompts: list[list[int]], tokens: int) -> dict[str, float]:

@@ -25,6 +25,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from dspatch.bench.rounds import turns
+
 MODEL: dict[str, Any] = {
     "architectures": ["DeepseekV2ForCausalLM"],
     "model_type": "deepseek_v2",
@@ -175,10 +179,8 @@ def measure(engines: dict[str, Worker], args: argparse.Namespace) -> list[Row]:
             steps: dict[str, list[float]] = {name: [] for name in engines}
             for each in engines.values():
                 each.ask(context=context, batch=batch)  # prefill once, decode in turns
-            for repeat in range(args.repeats):
-                turn = list(engines) if repeat % 2 == 0 else list(reversed(engines))
-                for name in turn:
-                    steps[name].append(statistics.median(engines[name].ask(steps=args.steps)))
+            for name in turns(args.repeats, list(engines)):
+                steps[name].append(statistics.median(engines[name].ask(steps=args.steps)))
             rows += [row(name, engines[name], context, batch, steps[name]) for name in engines]
             print(*rows[-len(engines) :], sep="\n", file=sys.stderr, flush=True)
     return rows

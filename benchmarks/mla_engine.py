@@ -26,7 +26,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.child import Child, say, tell, words
+from benchmarks.child import Child, say, tell, where, words
+from dspatch.bench.rounds import turns as in_turns
 
 # Prompts of a number begin alike: the shapes after (64, 4096) with no longer context find them cached.
 SHAPES = (
@@ -123,10 +124,9 @@ def turns(engines: list[Child], batch: int, context: int, rounds: int) -> dict[s
     row: dict[str, Any] = {"batch": batch, "context": context}
     for each in engines:
         each.ask(batch=batch, context=context, steps=8)
-    for turn in range(rounds):
-        for each in engines if turn % 2 == 0 else engines[::-1]:
-            answer = each.ask(batch=batch, context=context, steps=STEPS)
-            row.setdefault(each.name, []).append(answer and answer["ms"])
+    for each in in_turns(rounds, engines):
+        answer = each.ask(batch=batch, context=context, steps=STEPS)
+        row.setdefault(each.name, []).append(answer and answer["ms"])
     return row
 
 
@@ -139,7 +139,6 @@ def middles(value: Any) -> Any:
 
 def child(given: argparse.Namespace) -> None:
     """An engine: says its greedy continuations, or times steps when asked."""
-    import torch
     from vllm import LLM, SamplingParams
 
     mode, _, backend = given.child.partition(":")
@@ -171,13 +170,7 @@ def child(given: argparse.Namespace) -> None:
         )
         say([spoken(each.outputs[0]) for each in made])
         return
-    say(
-        {
-            "backend": backend or "automatic",
-            "card": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-        }
-    )
+    say({"backend": backend or "automatic", **where()})
     for line in sys.stdin:
         asked = json.loads(line)
         say({"ms": steps_of(llm, **asked)})

@@ -5,7 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
+
+T = TypeVar("T")
 
 # What a round measures: its unit, and whether less is better.
 METRICS: Mapping[str, tuple[str, bool]] = {
@@ -92,11 +94,11 @@ def _verdict(ratios: Sequence[float], ratio: float, same: float, less: bool) -> 
     return "no difference seen"
 
 
-def turns(rounds: int, names: Sequence[str]) -> list[str]:
-    """Whose turn it is: every server once a round, the order turned round each time."""
-    found: list[str] = []
+def turns(rounds: int, of: Sequence[T]) -> list[T]:
+    """Whose turn it is: each once a round, the order turned round each time."""
+    found: list[T] = []
     for number in range(rounds):
-        found += names if number % 2 == 0 else list(reversed(names))
+        found += of if number % 2 == 0 else reversed(of)
     return found
 
 
