@@ -16,13 +16,13 @@ MARK = "@"  # begins a line that is an answer; all others belong to the log
 
 
 class Child:
-    """The parent's end. What else the process says goes to a log, by the name of the child."""
+    """The parent's end. What else the process says goes to a log, or without one to where errors go."""
 
     def __init__(
-        self, name: str, command: Sequence[str], extra: Mapping[str, str], log: Path
+        self, name: str, command: Sequence[str], extra: Mapping[str, str], log: Path | None = None
     ) -> None:
         self.name = name
-        self.log = log.open("w")
+        self.log = os.fdopen(os.dup(2), "w") if log is None else log.open("w")
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

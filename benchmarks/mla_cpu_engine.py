@@ -13,20 +13,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.child import Child, say
 from dspatch.bench.rounds import turns
 
 MODEL: dict[str, Any] = {
@@ -121,24 +120,21 @@ def arguments() -> argparse.Namespace:
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """A running engine that answers one JSON line with another."""
+    """A running engine, and what it caches of a token."""
 
+    child: Child
     cache_bytes_per_token: int
-    stdin: IO[str]
-    stdout: IO[str]
 
     def ask(self, **question: int) -> list[float]:
-        print(json.dumps(question), file=self.stdin, flush=True)
-        return [float(x) for x in read_answer(self.stdout)["step_ms"]]
+        """Milliseconds of each step."""
+        return [float(x) for x in answered(self.child.ask(**question))["step_ms"]]
 
 
-def read_answer(stdout: IO[str]) -> dict[str, Any]:
-    """The next answer; an engine may print lines of its own before it."""
-    for line in stdout:
-        if line.startswith("{"):
-            answer: dict[str, Any] = json.loads(line)
-            return answer
-    sys.exit("a worker ended without an answer; its messages are above")
+def answered(answer: dict[str, Any] | None) -> dict[str, Any]:
+    """The answer, of which there must be one."""
+    if answer is None:
+        sys.exit("a worker ended without an answer; its messages are above")
+    return answer
 
 
 @contextmanager
@@ -155,21 +151,9 @@ def engine(
         "HF_HUB_OFFLINE": "1",
         "OMP_WAIT_POLICY": "passive",  # or the engine whose turn it is not would spin
     }
-    process = subprocess.Popen(
-        command,
-        env={**os.environ, **quiet, **env},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        size = int(read_answer(process.stdout)["cache_bytes_per_token"])
-        yield Worker(cache_bytes_per_token=size, stdin=process.stdin, stdout=process.stdout)
-    finally:
-        process.stdin.close()
-        process.wait(timeout=60)
+    with closing(Child(python, command, {**quiet, **env})) as child:
+        size = int(answered(child.read())["cache_bytes_per_token"])
+        yield Worker(child=child, cache_bytes_per_token=size)
 
 
 def measure(engines: dict[str, Worker], args: argparse.Namespace) -> list[Row]:
@@ -234,7 +218,7 @@ def work(folder: Path, args: argparse.Namespace) -> None:
     )
     specs = llm.collective_rpc("get_kv_cache_spec")[0].values()
     size = sum(spec.page_size_bytes // spec.block_size for spec in specs)
-    print(json.dumps({"cache_bytes_per_token": size}), flush=True)
+    say({"cache_bytes_per_token": size})
     names: list[str] = []
     for line in sys.stdin:
         question = json.loads(line)
@@ -242,7 +226,7 @@ def work(folder: Path, args: argparse.Namespace) -> None:
             llm.llm_engine.abort_request(names)
             names = prefill(llm.llm_engine, **question)
         taken = decode(llm.llm_engine, question.get("steps", 0))
-        print(json.dumps({"step_ms": taken}), flush=True)
+        say({"step_ms": taken})
 
 
 def prefill(engine: Any, context: int, batch: int) -> list[str]:
