@@ -19,7 +19,7 @@ _LOST = "--quantised-against FOLDER goes with --checkpoint, --prompts and what s
 # An option, those that do not go with it, and what is told; then options that another one needs.
 APART = (
     (
-        "prepare", (*server.OF_NUMBERS, "env", "wheel", "rev", "url", "api"),
+        "prepare", (*server.OF_NUMBERS, "names", "env", "wheel", "rev", "url", "api"),
         "--prepare runs no engine: only --variant goes with it",
     ),
     (
@@ -33,7 +33,10 @@ APART = (
     ),
     (
         "names",
-        ("checkpoints", "selftest", "adversarial", "quantised", "tp", "dtype", "reference_ops", "against"),
+        (
+            "checkpoints", "selftest", "adversarial", "quantised", "tp", "dtype", "reference_ops", "against",
+            "url", "api",
+        ),
         "--names loads no weights: only --variant goes with it, and what says the engine",
     ),
     ("selftest", ("tp",), "--tp plants its faults, exchanged shards, in every run"),

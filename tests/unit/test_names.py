@@ -239,11 +239,26 @@ def test_a_model_that_the_engine_does_not_make_fails_with_its_reason() -> None:
     assert {each.status for each in results[1:]} == {"not-shown"}
 
 
-@pytest.mark.parametrize("other", [("--tp", "2"), ("--quantised", "awq"), ("--dtype", "float32")])
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("--tp", "2"),
+        ("--quantised", "awq"),
+        ("--dtype", "float32"),
+        ("--api",),
+        ("--url", "http://x"),
+    ],
+)
 def test_what_says_nothing_beside_names_is_refused(other: tuple[str, ...]) -> None:
     done = CliRunner().invoke(cli, ["conformance", "--names", *other])
     assert done.exit_code == 2
     assert "--names loads no weights" in done.output
+
+
+def test_nothing_is_prepared_of_names(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["conformance", "--names", "--prepare", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "--prepare runs no engine" in done.output
 
 
 def test_another_engine_is_refused() -> None:
