@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -264,3 +268,32 @@ def test_nothing_is_prepared_of_names(tmp_path: Path) -> None:
 def test_another_engine_is_refused() -> None:
     with pytest.raises(EngineError, match="loaders take is not known"):
         names.run([], python=Path("python"), engine="lmdeploy", options=Options())
+
+
+def test_an_engine_that_refuses_without_a_word_is_one_that_refuses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(folder: str, **which: Any) -> None:
+        if which:
+            raise AssertionError
+
+    package = "dspatch.engines.workers.vllm_names_worker"
+    stub = SimpleNamespace(model=refuse, staged=lambda: False, drafts=lambda: True, fused=_unknown)
+    for name in ("building", "tracing"):
+        monkeypatch.setitem(sys.modules, f"{package}.{name}", stub)
+    stub.load = lambda model, tensors: {"consumed": tensors}
+    worker = importlib.import_module(f"{package}.__main__")
+    del sys.modules[worker.__name__]
+    case = {"config": {}, "tensors": ["a"], "draft": True, "stages": 2}
+    told = worker._loads(case)
+    assert told == {
+        "main": {"consumed": ["a"]},
+        "draft": {"refused": "AssertionError: "},
+        "fused": None,
+        "stages": [],
+    }
+
+
+@contextmanager
+def _unknown() -> Iterator[bool]:
+    yield False

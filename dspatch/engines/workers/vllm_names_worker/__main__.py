@@ -10,9 +10,13 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from . import building, tracing
+
+LENGTH = 300  # of a refusal
 
 
 def main(request: Path) -> None:
@@ -21,53 +25,37 @@ def main(request: Path) -> None:
     import torch
     import vllm
 
-    from . import building
-
     facts = {"vllm": vllm.__version__, "torch": torch.__version__, "drafts": building.drafts()}
     found = [_loads(case) for case in asked["cases"]]
     Path(asked["target"]).write_text(json.dumps({"facts": facts, "cases": found}) + "\n")
 
 
 def _loads(case: Mapping[str, Any]) -> dict[str, Any]:
-    from . import building
-
     with tempfile.TemporaryDirectory(prefix="dspatch-names-") as folder:
         (Path(folder) / "config.json").write_text(json.dumps(case["config"]) + "\n")
         count = case["stages"] if building.staged() else 0
-        drafted = case["draft"] and building.drafts()
-        return {
-            "main": _load(case, lambda: building.model(folder)),
-            "draft": _load(case, lambda: building.model(folder, draft=True)) if drafted else None,
-            "fused": _fused(case, folder, drafted),
-            "stages": [_stage(case, folder, (own, count)) for own in range(count)],
-        }
+        whole = _whole(case, folder)
+        with building.fused() as known:
+            fused = _whole(case, folder) if known else None
+        stages = [_load(case, folder, stage=(own, count)) for own in range(count)]
+        return {**whole, "fused": fused, "stages": stages}
 
 
-def _fused(case: Mapping[str, Any], folder: str, drafted: bool) -> dict[str, Any] | None:
-    from . import building
-
-    with building.fused() as known:
-        if not known:
-            return None
-        return {
-            "main": _load(case, lambda: building.model(folder)),
-            "draft": _load(case, lambda: building.model(folder, draft=True)) if drafted else None,
-        }
+def _whole(case: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """The main model, and the one that drafts for it where the release has one and it is asked for."""
+    drafted = case["draft"] and building.drafts()
+    return {
+        "main": _load(case, folder),
+        "draft": _load(case, folder, draft=True) if drafted else None,
+    }
 
 
-def _stage(case: Mapping[str, Any], folder: str, stage: tuple[int, int]) -> dict[str, Any]:
-    from . import building
-
-    return _load(case, lambda: building.model(folder, stage=stage))
-
-
-def _load(case: Mapping[str, Any], make: Callable[[], Any]) -> dict[str, Any]:
-    from . import tracing
-
+def _load(case: Mapping[str, Any], folder: str, **which: Any) -> dict[str, Any]:
     try:
-        model = make()
+        model = building.model(folder, **which)
     except Exception as error:  # whatever the engine raises
-        return {"refused": f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"}
+        said = "".join(str(error).splitlines()[:1])  # nothing, of a bare assertion
+        return {"refused": f"{type(error).__name__}: {said[:LENGTH]}"}
     return tracing.load(model, case["tensors"])
 
 
