@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 MARK = "@"  # begins a line that is an answer; all others belong to the log
+ROW = 576 * 2  # bytes of a token and layer in the latent cache
 
 
 class Child:
@@ -79,6 +80,12 @@ def where() -> dict[str, str]:
 
     card = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     return {"card": card, "torch": torch.__version__}
+
+
+def latents(folder: str, tokens: int) -> int:
+    """Bytes of the latent cache of so many tokens of a checkpoint's model, in bfloat16."""
+    config = json.loads((Path(folder) / "config.json").read_text())
+    return tokens * ROW * int(config["num_hidden_layers"])
 
 
 def words(count: int, seed: int, vocabulary: int) -> list[int]:

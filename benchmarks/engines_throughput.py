@@ -26,13 +26,13 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.child import Child, say, tell, where, words
+from benchmarks.child import Child, latents, say, tell, where, words
 from dspatch.bench.rounds import turns
 
 ROOM = 64  # requests that an engine takes at once
@@ -185,14 +185,17 @@ def lmdeploy(given: argparse.Namespace, turbomind: bool) -> Engine:
         async for output in made:
             yield len(output.token_ids)
 
-    loop = None if turbomind else pipe.internal_thread.loop
-    there = asyncio.run_coroutine_threadsafe
-    on = asyncio.run if loop is None else lambda work: there(work, loop).result()
+    def on(work: Coroutine[Any, Any, Any]) -> Any:
+        if turbomind:
+            return asyncio.run(work)
+        return asyncio.run_coroutine_threadsafe(work, pipe.internal_thread.loop).result()
+
     return ask, on, lambda: None
 
 
 def vllm(given: argparse.Namespace) -> Engine:
     """vLLM as its server runs it, without HTTP and tokenizer; VLLM_BACKEND names a backend."""
+    import torch
     from vllm import SamplingParams
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.sampling_params import RequestOutputKind
@@ -200,9 +203,8 @@ def vllm(given: argparse.Namespace) -> Engine:
 
     backend = os.environ.get("VLLM_BACKEND")
     more: dict[str, Any] = {"attention_backend": backend} if backend else {}
-    if where()["card"] != "no GPU":
-        layers = json.loads((Path(given.model) / "config.json").read_text())["num_hidden_layers"]
-        cache = ROOM * LENGTH * 1152 * layers
+    if torch.cuda.is_available():
+        cache = latents(given.model, ROOM * LENGTH)
         more |= {"kv_cache_memory_bytes": cache, "gpu_memory_utilization": 0.03}
     options = AsyncEngineArgs(
         model=given.model, dtype="bfloat16", seed=0, skip_tokenizer_init=True, max_model_len=LENGTH,

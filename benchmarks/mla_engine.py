@@ -26,7 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.child import Child, say, tell, where, words
+from benchmarks.child import Child, latents, say, tell, where, words
 from dspatch.bench.rounds import turns as in_turns
 
 # Prompts of a number begin alike: the shapes after (64, 4096) with no longer context find them cached.
@@ -34,10 +34,8 @@ SHAPES = (
     (64, 4096), (16, 4096), (1, 4096), (64, 1024), (16, 1024), (1, 1024), (16, 16384), (1, 16384),
     (1, 65536),
 )  # fmt: skip
-CACHED = 64 * (
-    4096 + 128
-)  # tokens that an engine has room for: the largest shape and what it generates
-ROW = 576 * 2  # bytes of a token and layer in the latent cache
+# Tokens that an engine has room for: the largest shape and what it generates.
+CACHED = 64 * (4096 + 128)
 STEPS = 48  # timed steps of a turn
 TOKENS = 32  # greedy tokens of the small model
 PROMPTS = (5, 48, 77, 300, 1100)
@@ -145,9 +143,8 @@ def child(given: argparse.Namespace) -> None:
     options: dict[str, Any] = {"attention_backend": backend} if backend else {}
     (folder,) = given.model
     if mode == "time":
-        layers = json.loads((Path(folder) / "config.json").read_text())["num_hidden_layers"]
         options |= {
-            "load_format": "dummy", "kv_cache_memory_bytes": CACHED * ROW * layers,
+            "load_format": "dummy", "kv_cache_memory_bytes": latents(folder, CACHED),
             "max_model_len": 66560, "max_num_seqs": 64, "gpu_memory_utilization": 0.03,
             "enable_prefix_caching": True,
         }  # fmt: skip

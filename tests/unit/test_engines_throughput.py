@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import engines_throughput
-from benchmarks.child import Child, words
+from benchmarks.child import Child, latents, words
 
 # Answers a question by twice of what it was asked, among lines that are none; ends when told to.
 ECHO = """
@@ -89,6 +89,11 @@ def test_nothing_to_do_is_said(
     with pytest.raises(SystemExit):
         engines_throughput.main()
     assert "give --make and --config" in capsys.readouterr().err
+
+
+def test_the_cache_has_room_for_so_many_tokens(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 9}')
+    assert latents(str(tmp_path), 64 * 2048) == 64 * 2048 * 1152 * 9
 
 
 def test_prompts_are_the_same_everywhere() -> None:
