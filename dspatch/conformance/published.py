@@ -93,8 +93,8 @@ def _sizes(variant: Variant) -> dict[str, Any]:
         "topk_method",
         "architecture",
     )
-    facts = {**variant.facts, "num_experts_per_tok": None}
-    return {key: value for key, value in facts.items() if key.endswith(shaping) and "." not in key}
+    facts = variant.facts.items()
+    return {key: value for key, value in facts if key.endswith(shaping) and "." not in key}
 
 
 def checkpoint(name: str, form: str = "") -> Published:

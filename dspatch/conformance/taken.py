@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dspatch.conformance.published import Published
@@ -22,23 +22,32 @@ NO_STAGES = "this release divides no model among stages"
 
 def judged(case: Published, found: Mapping[str, Any]) -> list[CheckResult]:
     """The verdicts on one checkpoint, as the worker loaded it."""
-    loads = {"main": found["main"], "draft": found["draft"]}
-    refusals = [
-        f"{which}: {load['refused']}" for which, load in loads.items() if load and "refused" in load
-    ]
-    if refusals:
+    loads = _made(found)
+    if refusals := [
+        f"{which}: {load['refused']}" for which, load in loads.items() if "refused" in load
+    ]:
         return [
             _result(case, "engine.start", "fail", note="; ".join(refusals)),
             *(_unshown(case, check) for check in CHECKS),
         ]
-    return [_taken(case, loads), _filled(case, loads), _fused(case, found), _staged(case, found)]
+    return [
+        _taken(case, loads),
+        _filled(case, loads),
+        _fused(case, loads, found["fused"]),
+        _staged(case, loads["main"], found["stages"]),
+    ]
+
+
+def _made(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The loads of the main model, and of the draft where there is one."""
+    return {which: found[which] for which in ("main", "draft") if found[which]}
 
 
 def _taken(case: Published, loads: Mapping[str, Any]) -> CheckResult:
     main = set(loads["main"]["consumed"])
-    draft = set(loads["draft"]["consumed"]) if loads["draft"] else set()
+    draft = set(loads["draft"]["consumed"]) if "draft" in loads else set()
     ahead = {name for name in case.tensors if _ahead(name, case.config)}
-    settled = main | draft | (set() if loads["draft"] else ahead)
+    settled = main | draft | (set() if "draft" in loads else ahead)
     wrong = {
         "taken by none": [n for n in case.tensors if n not in settled],
         "taken by both": sorted(main & draft - SHARED),
@@ -46,12 +55,11 @@ def _taken(case: Published, loads: Mapping[str, Any]) -> CheckResult:
         "of the main model, taken by the draft": sorted(draft - ahead - SHARED),
     }
     said = f"{len(case.tensors)} names: the main model takes {len(main)}"
-    if loads["draft"]:
+    if "draft" in loads:
         said += f", the draft {len(draft)}, {len(main & draft)} of them both"
     elif ahead:
         said += f" and skips {len(ahead)} of prediction layers, for which this release has no model"
-    errors = [each["error"] for each in loads.values() if each and each["error"]]
-    return _verdict(case, "names.taken", wrong, "names", said, errors)
+    return _verdict(case, "names.taken", wrong, "names", said, _errors(loads.values()))
 
 
 def _filled(case: Published, loads: Mapping[str, Any]) -> CheckResult:
@@ -60,12 +68,10 @@ def _filled(case: Published, loads: Mapping[str, Any]) -> CheckResult:
             f"{name} ({told['got']} of {told['size']})" for name, told in _unfit(load).items()
         ]
         for which, load in loads.items()
-        if load
     }
     whole = " and ".join(
         f"{load['parameters']} parameters of the {which} with {load['elements']} elements"
         for which, load in loads.items()
-        if load
     )
     return _verdict(case, "names.filled", wrong, "parameters", whole, [])
 
@@ -79,46 +85,50 @@ def _unfit(load: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _fused(case: Published, found: Mapping[str, Any]) -> CheckResult:
+def _fused(
+    case: Published, loads: Mapping[str, Any], found: Mapping[str, Any] | None
+) -> CheckResult:
     """Whether the same holds with shared experts among the routed ones, as ROCm's kernels take them."""
-    loads = found["fused"]
-    if loads is None:
+    if found is None:
         return _unshown(case, "names.fused", NO_FUSION)
-    made = [load for load in loads.values() if load]
-    if reasons := [load["refused"] for load in made if "refused" in load]:
+    fused = _made(found)
+    if reasons := [load["refused"] for load in fused.values() if "refused" in load]:
         return _unshown(case, "names.fused", reasons[0])
-    took, before = _all(loads), _all({"main": found["main"], "draft": found["draft"]})
+    took, before = _all(fused), _all(loads)
     wrong = {
         "taken by none": sorted(before - took),
-        "not filled exactly": [name for load in made for name in _unfit(load)],
+        "not filled exactly": [name for load in fused.values() for name in _unfit(load)],
     }
     said = f"{len(took)} names with the shared experts among the routed ones"
-    errors = [load["error"] for load in made if load["error"]]
-    return _verdict(case, "names.fused", wrong, "names", said, errors)
+    return _verdict(case, "names.fused", wrong, "names", said, _errors(fused.values()))
 
 
 def _all(loads: Mapping[str, Any]) -> set[str]:
-    return {name for load in loads.values() if load for name in load["consumed"]}
+    return {name for load in loads.values() for name in load["consumed"]}
 
 
-def _staged(case: Published, found: Mapping[str, Any]) -> CheckResult:
-    stages = found["stages"]
-    reasons = [stage["refused"] for stage in stages if "refused" in stage] or [NO_STAGES]
-    if not stages or reasons != [NO_STAGES]:
-        return _unshown(case, "names.stages", "; ".join(dict.fromkeys(filter(None, reasons))))
+def _errors(loads: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [load["error"] for load in loads if load["error"]]
+
+
+def _staged(
+    case: Published, main: Mapping[str, Any], stages: Sequence[Mapping[str, Any]]
+) -> CheckResult:
+    reasons = [stage["refused"] for stage in stages if "refused" in stage]
+    if reasons or not stages:
+        return _unshown(case, "names.stages", "; ".join(dict.fromkeys(reasons)) or NO_STAGES)
     counted = Counter(name for stage in stages for name in stage["consumed"])
-    main = set(found["main"]["consumed"])
+    whole = set(main["consumed"])
     wrong = {
-        "taken by no stage": sorted(main - counted.keys()),
+        "taken by no stage": sorted(whole - counted.keys()),
         "taken by several": sorted(
             n for n, times in counted.items() if times > 1 and n not in SHARED
         ),
-        "not the main model's": sorted(counted.keys() - main),
+        "not the main model's": sorted(counted.keys() - whole),
         "not filled exactly": [name for stage in stages for name in _unfit(stage)],
     }
     said = f"{len(stages)} stages: " + " and ".join(str(len(stage["consumed"])) for stage in stages)
-    errors = [stage["error"] for stage in stages if stage["error"]]
-    return _verdict(case, "names.stages", wrong, "names", said, errors)
+    return _verdict(case, "names.stages", wrong, "names", said, _errors(stages))
 
 
 def _ahead(name: str, config: Mapping[str, Any]) -> bool:
