@@ -13,8 +13,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from dspatch.conformance.taken import CHECKS
+
 ROOT = Path(__file__).parents[1]
-CHECKS = ("names.taken", "names.filled", "names.fused", "names.stages")
 KEYS = ("check", "measured", "note", "status", "variant")
 
 
