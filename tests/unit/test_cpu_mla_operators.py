@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -359,3 +359,73 @@ def check_every_operator(ops: ModuleType, reference: ModuleType) -> None:
 
 def test_right_operators_pass_what_faults_must_fail(ops: ModuleType, reference: ModuleType) -> None:
     check_every_operator(ops, reference)
+
+
+@pytest.fixture(params=["0", "1"], ids=["operators", "twins"])
+def before_v1(
+    request: pytest.FixtureRequest,
+    ops: ModuleType,
+    reference: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[ModuleType]:
+    """What CPUMLAImpl attends by in the engine before V1."""
+    package = ModuleType("vllm.attention.ops")
+    vars(package).update(cpu_mla=ops, cpu_mla_reference=reference)
+    for parent in (ModuleType("vllm"), ModuleType("vllm.attention"), package):
+        monkeypatch.setitem(sys.modules, parent.__name__, parent)
+    monkeypatch.setenv("DSPATCH_REFERENCE_OPS", request.param)
+    module = rendered("mla/cpu_attention_before_v1", "rendered_before_v1")
+    yield module
+    del sys.modules[module.__name__]
+
+
+def implementation(dims: Dims, weight: Tensor) -> SimpleNamespace:
+    """What that engine's MLA keeps of its weights and dims."""
+    up = weight.view(dims.heads, dims.nope + dims.value, dims.rank)
+    return SimpleNamespace(
+        num_heads=dims.heads, kv_lora_rank=dims.rank, qk_nope_head_dim=dims.nope, v_head_dim=dims.value,
+        scale=dims.scale, kv_b_proj=lambda x: (x @ weight.T, None),
+        W_UK_T=up[:, : dims.nope], W_UV=up[:, dims.nope :].transpose(1, 2),
+    )  # fmt: skip
+
+
+def same(module: ModuleType, found: Tensor, want: Tensor) -> None:
+    """As in fp64, or by the twins as in fp32."""
+    near = (
+        {"rtol": 1e-4, "atol": 1e-5}
+        if module._USE_REFERENCE_OPS
+        else {"rtol": 1e-10, "atol": 1e-12}
+    )
+    torch.testing.assert_close(found, want, **near)
+
+
+@pytest.mark.parametrize("dims", GEOMETRIES[:3], ids=str)
+def test_prompts_before_v1_see_their_own_tokens_alone(before_v1: ModuleType, dims: Dims) -> None:
+    torch.manual_seed(6)
+    lengths, weight = [33, 1, 7], weights(dims)
+    prompts = [torch.randn(length, dims.row, dtype=torch.float64) for length in lengths]
+    kv_c, k_pe = torch.cat(prompts).split([dims.rank, dims.rope], dim=-1)
+    q = torch.randn(sum(lengths), dims.heads, dims.nope + dims.rope, dtype=torch.float64)
+    metadata = SimpleNamespace(query_start_loc=torch.tensor([0, *lengths]).cumsum(0))
+    out = before_v1.prefill(implementation(dims, weight), q, kv_c, k_pe[:, None], metadata)
+    seen = [prompt[: position + 1] for prompt in prompts for position in range(len(prompt))]
+    for token, rows in enumerate(seen):
+        same(before_v1, out[token], full_heads(dims, q[token], rows, weight))
+
+
+@pytest.mark.parametrize("dims", GEOMETRIES[:3], ids=str)
+def test_each_layer_before_v1_decodes_its_own_cache_by_the_pass_s_plan(
+    before_v1: ModuleType, dims: Dims
+) -> None:
+    torch.manual_seed(7)
+    lengths, weight = [70, 600, 2], weights(dims)
+    pages = paged(dims, lengths, 16)
+    impl = implementation(dims, weight)
+    metadata = SimpleNamespace(seq_lens_tensor=torch.tensor(lengths), block_tables=pages.table)
+    for layer in (1, 2):
+        q = torch.randn(len(lengths), dims.heads, dims.nope + dims.rope, dtype=torch.float64)
+        q_latent, w_uv = absorbed(dims, q, weight)
+        out = before_v1.decode(impl, q_latent, pages.cache * layer, metadata)
+        values = torch.einsum("bnl,nvl->bnv", out, w_uv)
+        for request, rows in enumerate(pages.latents):
+            same(before_v1, values[request], full_heads(dims, q[request], rows * layer, weight))
