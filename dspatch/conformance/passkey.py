@@ -8,9 +8,8 @@ from typing import Any
 
 FAR, REGION = 2, 3  # tokens that ask: what stands so far back, and what fills the region there
 FILLERS = range(32, 96)
-SEGMENT = (
-    512  # tokens, every other one of which is the segment's own; a model may say another length
-)
+# Tokens, every other one of which is the segment's own; a model may say another length.
+SEGMENT = 512
 SEGMENTS = range(96, 160)
 STRING = 13  # tokens of a passkey, the first of which calls for the others
 STRINGS = range(160, 160 + 3 * STRING)

@@ -18,9 +18,8 @@ from dspatch.stages.request import Request
 
 pytestmark = pytest.mark.e2e
 
-EXPERTS = (
-    8  # of 256, one a group: that is a minute of looking names up, and nothing but numbers changes
-)
+# Of 256, one a group: that is a minute of looking names up, and nothing but numbers changes.
+EXPERTS = 8
 LOST = "model.layers.3.mlp.experts.5.up_proj.weight"
 RENAMED = "model.layers.61.eh_proj.weight"
 EXTRA = "model.layers.7.self_attn.q_c_proj.weight"
@@ -58,9 +57,9 @@ def test_v3_s_names_go_to_the_main_model_and_the_draft_and_faults_show() -> None
     ]
     report = names.run(cases, python=for_wheel("vllm", wheel).python, options=Options())
     each = [report.results[at : at + 4] for at in range(0, len(report.results), 4)]
-    assert [[one.status for one in rows] for rows in each[:1]] == [["pass"] * 4]
+    assert [one.status for one in each[0]] == ["pass"] * 4
     assert "1 of them both" in each[0][0].note
-    lost, renamed, extra, swallowed = (rows for rows in each[1:])
+    lost, renamed, extra, swallowed = each[1:]
     assert lost[1].status == "fail"
     assert "layers.3.mlp.experts" in lost[1].note
     assert renamed[0].status == "fail"

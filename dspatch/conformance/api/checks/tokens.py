@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dspatch.conformance.api.server import OPENING, Server
 from dspatch.conformance.api.verdict import Looked, Verdict, not_shown
 
-MARKER = re.compile(
-    "<\uff5c[^<>\uff5c]{1,40}\uff5c>"
-)  # as DeepSeek's templates write roles and ends
+# As DeepSeek's templates write roles and ends.
+MARKER = re.compile("<\uff5c[^<>\uff5c]{1,40}\uff5c>")
 SHOWN = 40  # characters
 
 
