@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dspatch.conformance import charts, diagnosis, render, statistic, tolerance
 from dspatch.conformance.charts import Chart
-from dspatch.conformance.report import CheckResult, Report
+from dspatch.conformance.report import CheckResult, Curves, Report
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -52,7 +52,7 @@ def as_html(report: Report, name: str, selftest: Selftest | None = None) -> str:
         diagnoses=report.diagnoses,
         where=diagnosis.where,
         manner=diagnosis.manner,
-        drawn=[one for curves in report.curves if (one := _drawn(report, curves.variant))],
+        drawn=[one for curves in report.curves if (one := _drawn(report, curves))],
         tolerances=_tolerances(report, checks),
         facts=render.facts(report),
         matrix=_matrix(selftest) if selftest else None,
@@ -106,10 +106,9 @@ def _model(report: Report, variant: str) -> dict[str, Any]:
     }
 
 
-def _drawn(report: Report, variant: str) -> Drawn | None:
+def _drawn(report: Report, curves: Curves) -> Drawn | None:
     """The charts of a model; none where no tolerance says what is right."""
-    curves = next(each for each in report.curves if each.variant == variant)
-    dtype, device = report.on(variant)[0].dtype, report.facts.get("device", "cpu")
+    dtype, device = report.on(curves.variant)[0].dtype, report.facts.get("device", "cpu")
     golden, nats = (
         tolerance.find(check, dtype, device) for check in ("golden.fp32", "decode.paged")
     )
@@ -119,7 +118,7 @@ def _drawn(report: Report, variant: str) -> Drawn | None:
     depth = charts.depth(curves.depths, golden.limit, golden.noise)
     worst = max(curves.depths, key=lambda one: one[1], default=("", 0.0))
     return Drawn(
-        variant=variant,
+        variant=curves.variant,
         depth=depth,
         histogram=charts.histogram(counts, nats.limit, of_all=of_all) if counts else None,
         worst=f"{worst[1]:.2g} at {worst[0]}",
