@@ -270,6 +270,10 @@ def test_another_engine_is_refused() -> None:
         names.run([], python=Path("python"), engine="lmdeploy", options=Options())
 
 
+WORKER = "dspatch.engines.workers.vllm_names_worker"
+LOADING = "vllm.model_executor.model_loader"
+
+
 def test_an_engine_that_refuses_without_a_word_is_one_that_refuses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -277,13 +281,11 @@ def test_an_engine_that_refuses_without_a_word_is_one_that_refuses(
         if which:
             raise AssertionError
 
-    package = "dspatch.engines.workers.vllm_names_worker"
     stub = SimpleNamespace(model=refuse, staged=lambda: False, drafts=lambda: True, fused=_unknown)
     for name in ("building", "tracing"):
-        monkeypatch.setitem(sys.modules, f"{package}.{name}", stub)
+        monkeypatch.setitem(sys.modules, f"{WORKER}.{name}", stub)
     stub.load = lambda model, tensors: {"consumed": tensors}
-    worker = importlib.import_module(f"{package}.__main__")
-    del sys.modules[worker.__name__]
+    worker = _imported(f"{WORKER}.__main__")
     case = {"config": {}, "tensors": ["a"], "draft": True, "stages": 2}
     told = worker._loads(case)
     assert told == {
@@ -292,6 +294,48 @@ def test_an_engine_that_refuses_without_a_word_is_one_that_refuses(
         "fused": None,
         "stages": [],
     }
+
+
+def _newest(vllm_config: Any, model_config: str) -> list[Any]:
+    return [vllm_config.model_config, model_config]
+
+
+def _first_v1(vllm_config: Any, *, prefix: str = "") -> str:
+    return str(vllm_config.model_config)
+
+
+def _before_v1(model_config: str, load_config: str, lora_config: None) -> list[str | None]:
+    return [model_config, load_config, lora_config]
+
+
+@pytest.mark.parametrize(
+    ("utils", "loader", "chosen", "made"),
+    [
+        ({"initialize_model": _newest}, {}, "draft", ["main", "draft"]),
+        ({}, {"_initialize_model": _first_v1}, "draft", "draft"),
+        ({}, {"_initialize_model": _before_v1}, "main", ["main", "how", None]),
+    ],
+)
+def test_a_model_is_made_as_the_loader_of_its_release_makes_it(
+    utils: Found, loader: Found, chosen: str, made: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.8.5 has V1, and yet no `initialize_model`."""
+    stub = SimpleNamespace(TorchFunctionMode=object, _device_constructors=None)
+    for name in ("torch", "torch.overrides", "torch.utils", "torch.utils._device"):
+        monkeypatch.setitem(sys.modules, name, stub)
+    monkeypatch.setitem(sys.modules, f"{LOADING}.utils", SimpleNamespace(**utils))
+    monkeypatch.setitem(sys.modules, f"{LOADING}.loader", SimpleNamespace(**loader))
+    config = SimpleNamespace(model_config="main", load_config="how")
+    assert _imported(f"{WORKER}.building")._initialized(config, chosen) == made
+    assert config.model_config == "main"
+
+
+def _imported(name: str) -> Any:
+    """A module of the worker, afresh, as no other test may have it with these stubs."""
+    module = importlib.import_module(name)
+    package, _, own = name.rpartition(".")
+    del sys.modules[name], vars(sys.modules[package])[own]
+    return module
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import inspect
@@ -73,40 +74,47 @@ def model(folder: str, *, draft: bool = False, stage: tuple[int, int] = (0, 1)) 
     torch.cpu._is_amx_tile_supported = lambda: True
     _let_fp8()
     _afresh()
-    older = importlib.util.find_spec("vllm.v1") is None
-    HELD.append((_older if older else _model)(folder, draft, stage))
+    config = _arguments(folder, draft).create_engine_config()
+    chosen = config.speculative_config.draft_model_config if draft else config.model_config
+    with _current(config), _among(stage), Nowhere(), _dtype(config.model_config.dtype):
+        HELD.append(_initialized(config, chosen))
     return HELD[-1]
 
 
 def _let_fp8() -> None:
     """Our backend for CPU makes no layer whose FP8 weights it could not absorb; their names are asked all the same."""
-    name = "vllm.v1.attention.backends.mla.cpu_mla"
-    if importlib.util.find_spec("vllm.v1") is None or importlib.util.find_spec(name) is None:
+    try:
+        backend = importlib.import_module("vllm.v1.attention.backends.mla.cpu_mla")
+    except ModuleNotFoundError:
         return
-    backend = importlib.import_module(name)
     if hasattr(backend, "Fp8LinearMethod"):
         vars(backend)["Fp8LinearMethod"] = type("NoMethod", (), {})
 
 
-def _model(folder: str, draft: bool, stage: tuple[int, int]) -> Any:
-    from vllm.config import set_current_vllm_config
-    from vllm.model_executor.model_loader.utils import initialize_model
+@contextmanager
+def _current(config: Any) -> Iterator[None]:
+    """The config as the one that models of newer releases ask for while they are made."""
+    from vllm import config as configs
 
-    config = _arguments(folder, draft).create_engine_config()
-    with set_current_vllm_config(config), _among(stage):
-        chosen = config.speculative_config.draft_model_config if draft else config.model_config
-        with Nowhere(), _dtype(config.model_config.dtype):
-            return initialize_model(vllm_config=config, model_config=chosen)
+    if not hasattr(configs, "set_current_vllm_config"):
+        yield
+        return
+    with configs.set_current_vllm_config(config):
+        yield
 
 
-def _older(folder: str, draft: bool, stage: tuple[int, int]) -> Any:
-    from vllm.model_executor.model_loader import loader
-
-    config = _arguments(folder, draft).create_engine_config()
-    wanted = inspect.signature(loader._initialize_model).parameters
-    given = {name: getattr(config, name, None) for name in wanted}
-    with _among(stage), Nowhere(), _dtype(config.model_config.dtype):
-        return loader._initialize_model(**given)
+def _initialized(config: Any, chosen: Any) -> Any:
+    """The model of a config, as the loader of the release makes it: three forms of one function."""
+    utils = importlib.import_module("vllm.model_executor.model_loader.utils")
+    if hasattr(utils, "initialize_model"):
+        return utils.initialize_model(vllm_config=config, model_config=chosen)
+    make = importlib.import_module("vllm.model_executor.model_loader.loader")._initialize_model
+    wanted = inspect.signature(make).parameters
+    if "vllm_config" in wanted:
+        whole = copy.copy(config)
+        whole.model_config = chosen
+        return make(vllm_config=whole)
+    return make(**{name: getattr(config, name, None) for name in wanted})
 
 
 def _arguments(folder: str, draft: bool) -> Any:
