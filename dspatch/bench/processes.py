@@ -1,7 +1,8 @@
-"""What a server and its children hold: memory and open files, from /proc."""
+"""A server and its children: which they are, and what memory and open files they hold, from /proc."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +38,21 @@ def tree(pid: int) -> Iterator[int]:
         one = waiting.pop()
         yield one
         waiting += children.get(one, [])
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and waits to be asked for its status does not."""
+    with suppress(OSError, IndexError):
+        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def program(pid: int) -> str:
+    """The name of the program that a process runs, as it was called; empty when it is gone."""
+    with suppress(OSError):
+        called = (PROC / str(pid) / "cmdline").read_bytes().partition(b"\0")[0]
+        return Path(os.fsdecode(called)).name
+    return ""
 
 
 def _parent(place: Path) -> int | None:

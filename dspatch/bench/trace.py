@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,20 @@ KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """What one name took: microseconds without what it called, and how often."""
+    """What one name took: microseconds without what it called, and how often.
+
+    `moved` is how many bytes of a GPU's memory it read and wrote, where that was counted.
+    """
 
     name: str
     microseconds: float
     calls: int
+    moved: float | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes a second."""
+        return None if self.moved is None else self.moved / max(self.microseconds, 1e-9) * 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +44,11 @@ class Profile:
     def total(self) -> float:
         """Microseconds of all operators."""
         return sum(one.microseconds for one in self.operators)
+
+    @property
+    def counted(self) -> float:
+        """Microseconds of all kernels."""
+        return sum(one.microseconds for one in self.kernels)
 
 
 def of_folder(folder: Path) -> Profile:
@@ -60,8 +74,8 @@ def read(path: Path) -> Profile:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         events = [e for e in json.loads(raw)["traceEvents"] if isinstance(e, Mapping)]
         return Profile(
-            operators=_summed(_alone(_of(events, OPERATORS))),
-            kernels=_summed((e["name"], float(e["dur"])) for e in _of(events, KERNELS)),
+            operators=summed(_once(*each) for each in _alone(_of(events, OPERATORS))),
+            kernels=summed(_once(e["name"], float(e["dur"])) for e in _of(events, KERNELS)),
         )
     except (OSError, EOFError, ValueError, LookupError, TypeError) as error:
         raise ProfileError(
@@ -97,9 +111,23 @@ def _thread(events: list[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
     yield from ((name, own) for name, _, own in open_now)
 
 
-def _summed(spent: Iterable[tuple[str, float]]) -> tuple[Spent, ...]:
-    times: dict[str, list[float]] = {}
-    for name, length in spent:
-        times.setdefault(name, []).append(length)
-    rows = (Spent(name=n, microseconds=sum(each), calls=len(each)) for n, each in times.items())
-    return tuple(sorted(rows, key=lambda one: -one.microseconds))
+def _once(name: str, length: float) -> Spent:
+    return Spent(name=name, microseconds=length, calls=1)
+
+
+def summed(spent: Iterable[Spent]) -> tuple[Spent, ...]:
+    """One for each name, the longest first."""
+    named: dict[str, list[Spent]] = {}
+    for one in spent:
+        named.setdefault(one.name, []).append(one)
+    return tuple(sorted(map(_together, named.values()), key=lambda one: -one.microseconds))
+
+
+def _together(alike: Sequence[Spent]) -> Spent:
+    counted = [one.moved for one in alike if one.moved is not None]
+    return Spent(
+        name=alike[0].name,
+        microseconds=sum(one.microseconds for one in alike),
+        calls=sum(one.calls for one in alike),
+        moved=sum(counted) if len(counted) == len(alike) else None,
+    )

@@ -281,19 +281,27 @@ def soak(
     "--requests", type=click.IntRange(1, 100), default=8, show_default=True, metavar="N",
     help="How many are profiled, after one that is not.",
 )  # fmt: skip
+@click.option(
+    "--nsight", is_flag=True,
+    help="Count the kernels of a GPU, and the bytes that they move, with Nsight Compute (ncu).",
+)  # fmt: skip
 @options.as_json
-def profile(engine: str | None, place: str, model: str, requests: int, as_json: bool) -> None:
+def profile(
+    engine: str | None, place: str, model: str, requests: int, nsight: bool, as_json: bool
+) -> None:
     """Show which operators and kernels an engine's time goes to.
 
     Its server runs on loopback with a small model, and profiles itself with torch's profiler; the
-    trace is read, and kept for viewers of such traces.
+    trace is read, and kept for viewers of such traces. With --nsight it is Nsight Compute that times
+    each kernel and counts the bytes of memory that it reads and writes.
 
     \b
     dspatch bench profile --of .venv/bin/python
+    dspatch bench profile --of .venv/bin/python --nsight --requests 2
     """
     from dspatch.stages import profile as stage
     from dspatch.stages import show_profile
 
     console = Console(as_json=as_json)
-    done = stage.run(_one(place, engine), model, requests, console)
+    done = stage.run(_one(place, engine), model, requests, console, counters=nsight)
     show_profile.told(done, console)

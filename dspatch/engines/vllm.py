@@ -115,9 +115,20 @@ def environment(options: Options) -> dict[str, str]:
     }
 
 
-def service(python: Path, checkpoint: Path, *, name: str, port: int, parsers: Parsers) -> Service:
-    """What starts vLLM's server on loopback with a checkpoint, under the name that clients use."""
-    options = Options()
+def service(
+    python: Path,
+    checkpoint: Path,
+    *,
+    name: str,
+    port: int,
+    parsers: Parsers,
+    options: Options,
+    share: float | None = None,
+) -> Service:
+    """What starts vLLM's server on loopback with a checkpoint, under the name that clients use.
+
+    `share` is that of a GPU's memory which it may take, so that two servers fit beside each other.
+    """
     flags = {
         "host": HOST,
         "port": port,
@@ -130,6 +141,8 @@ def service(python: Path, checkpoint: Path, *, name: str, port: int, parsers: Pa
         "reasoning-parser": parsers.reasoning,
         "seed": 0,
     }
+    if share is not None:
+        flags["gpu-memory-utilization"] = share
     given = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
     argv = (
         str(python),

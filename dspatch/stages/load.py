@@ -76,7 +76,7 @@ def _serving(
             step(f"starting the server of the {name}")
             service = prove_api.service_of(each.engine)
             one = prove_api.running(
-                each.python(step), service, wanted.model, folder / name, prove_api.Limits(), step
+                each, service, wanted.model, folder / name, prove_api.Limits(), step
             )
             found[name] = stack.enter_context(one)
         yield found

@@ -1,17 +1,21 @@
-"""`dspatch bench profile`: which operators and kernels an engine's time goes to, by its own profiler."""
+"""`dspatch bench profile`: which operators and kernels an engine's time goes to, by a profiler."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from contextlib import closing
+import signal
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dspatch import engines, paths
 from dspatch.audit import environment
-from dspatch.bench import soaking, trace
+from dspatch.bench import nsight, processes, soaking, trace
 from dspatch.bench.soaking import Plan
 from dspatch.bench.trace import Profile
 from dspatch.conformance.api.wire import GoneError, Wire
@@ -25,76 +29,155 @@ if TYPE_CHECKING:
     from dspatch.engines.serving import Service
 
 OPTION = "--profiler-config"
-WRITING = 300.0  # seconds that an engine may take to write its traces
+WRITING = 300.0  # seconds that a profiler may take to write what it has
 REQUESTS = 200  # to a server, with those that start and stop its profiler
+TORCH, NSIGHT = "torch's profiler, the engine's own", "Nsight Compute"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """What is put before and after a server's command, and into its environment, to have it profiled."""
+
+    by: str
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    variables: dict[str, str]
+
+    def of(self, plain: Service) -> Service:
+        """The same server, profiled."""
+        argv = (*self.before, *plain.argv, *self.after)
+        return replace(plain, argv=argv, env={**plain.env, **self.variables})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profiled:
-    """The profile of a server under a few requests, and the files that hold it."""
+    """The profile of a server under a few requests, by what it was made, and the files that hold it."""
 
     name: str
+    by: str
     requests: int
     profile: Profile
     files: tuple[Path, ...]
 
+    @property
+    def verdict(self) -> str:
+        """Its sums, in words."""
+        sums = {"operators": self.profile.total, "kernels": self.profile.counted}
+        told = [f"{value / 1e3:.1f} ms in {name}" for name, value in sums.items() if value]
+        return f"{', '.join(told)}, {self.requests} requests"
 
-def run(subject: Subject, model: str, requests: int, console: Console) -> Profiled:
-    """Start the engine's server with its profiler, ask it once to warm up, profile, and read the trace.
 
-    Raises `ProfileError` when the engine refuses to profile or leaves no trace.
+def run(
+    subject: Subject, model: str, requests: int, console: Console, *, counters: bool = False
+) -> Profiled:
+    """Start the engine's server with a profiler, ask it once to warm up, profile, and read the result.
+
+    With `counters` Nsight Compute counts its kernels, otherwise it profiles itself. Raises
+    `ProfileError` when that cannot be, or nothing was left.
     """
     prove_any.need_machine(subject)
     service = prove_api.service_of(subject.engine)
+    ncu = _need_counters(subject) if counters else ""
     prepare_work()
     folder = paths.work() / "bench" / "profile"
     with locked(folder, "a profile"), console.working("profile") as step:
         traces = folder / "traces"
         shutil.rmtree(traces, ignore_errors=True)
         traces.mkdir()
-        python = subject.python(step)
-        added = profiling(environment.find(python, subject.engine).root, traces)
+        root = environment.find(subject.python(step), subject.engine).root
+        log = traces / "kernels.csv"
+        way = counting(root, ncu, log) if counters else profiling(root, traces)
 
-        def with_profiler(*given: Any, **named: Any) -> Service:
-            plain = service(*given, **named)
-            return replace(plain, argv=plain.argv + added[0], env={**plain.env, **added[1]})
+        def profiled(*given: Any, **named: Any) -> Service:
+            return way.of(service(*given, **named))
 
-        _observed(python, with_profiler, model, requests, folder, step)
-        found = trace.of_folder(traces)
-    return _written(subject.name, requests, found, folder)
+        _observed(subject, profiled, model, requests, folder, step, counters)
+        found = nsight.read(log) if counters else trace.of_folder(traces)
+    return _written(subject.name, way.by, requests, found, folder)
 
 
-def profiling(root: Path, traces: Path) -> tuple[tuple[str, ...], dict[str, str]]:
-    """What makes a vLLM installed in `root` profile: an option where it has one, else variables."""
-    parser = root / "vllm" / "engine" / "arg_utils.py"
-    if parser.is_file() and OPTION in parser.read_text(encoding="utf-8"):
+def _need_counters(subject: Subject) -> str:
+    if subject.target == "cpu":
+        raise ProfileError(
+            f"{subject.name} runs no kernel of a GPU.",
+            why="Nsight Compute counts those",
+            next="leave --nsight out: torch's profiler shows the operators",
+        )
+    return nsight.program()
+
+
+def profiling(root: Path, traces: Path) -> Way:
+    """What makes a vLLM installed in `root` profile itself: an option where it has one, else variables."""
+    if OPTION in _text(root / "vllm" / "engine" / "arg_utils.py"):
         config = {
             "profiler": "torch",
             "torch_profiler_dir": str(traces),
             "torch_profiler_with_stack": False,
         }
-        return (OPTION, json.dumps(config)), {}
-    return (), {"VLLM_TORCH_PROFILER_DIR": str(traces), "VLLM_TORCH_PROFILER_WITH_STACK": "0"}
+        return Way(by=TORCH, after=(OPTION, json.dumps(config)), variables={})
+    variables = {"VLLM_TORCH_PROFILER_DIR": str(traces), "VLLM_TORCH_PROFILER_WITH_STACK": "0"}
+    return Way(by=TORCH, variables=variables)
+
+
+def counting(root: Path, ncu: str, log: Path) -> Way:
+    """What makes Nsight Compute count the kernels of a vLLM installed in `root`, as that starts and stops it.
+
+    Raises `ProfileError` for a release that cannot.
+    """
+    if '"cuda"' not in _text(root / "vllm" / "config" / "profiler.py"):
+        raise ProfileError(
+            "this release cannot tell Nsight Compute when to count.",
+            why=f"its {OPTION} knows no profiler `cuda`",
+            next="leave --nsight out: torch's profiler shows the kernels, without the bytes they move",
+        )
+    config = json.dumps({"profiler": "cuda"})
+    return Way(by=NSIGHT, before=nsight.command(ncu, log), after=(OPTION, config), variables={})
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def _observed(
-    python: Path,
+    subject: Subject,
     service: prove_api.Serves,
     model: str,
     requests: int,
     folder: Path,
     step: engines.Progress,
+    whole: bool,
 ) -> None:
-    plan = Plan(seconds=0)
+    """Have the server answer under its profiler; `whole` when that writes at the end of all processes."""
+    plan, pids = Plan(seconds=0), list[int]()
     prompts = [" ".join(soaking.WORDS[: 1 + n % 10] * 6) for n in range(requests)]
-    running = prove_api.running(python, service, model, folder, prove_api.Limits(), step)
+    running = prove_api.running(
+        subject, service, model, folder, prove_api.Limits(), step, pids.append
+    )
     with running as (url, _), closing(Wire(base=url, limit=REQUESTS, timeout=WRITING)) as wire:
         soaking.answers(wire, prove_api.SERVED_AS, prompts[:1], plan)
         _turn(wire, "start_profile")
         step(f"profiling {requests} requests")
         soaking.answers(wire, prove_api.SERVED_AS, prompts, plan)
-        step("the engine writes its traces")
+        step("the profiler writes what it has")
         _turn(wire, "stop_profile")
+        if whole:
+            _end(pids[0])
+
+
+def _end(pid: int) -> None:
+    """Ask the server under a profiler to end, and wait until the profiler has, with what it had to write."""
+    below = (one for one in processes.tree(pid) if processes.program(one) not in nsight.OWN)
+    server = next(below, None)
+    if server is not None:
+        with suppress(ProcessLookupError):
+            os.kill(server, signal.SIGTERM)
+        _until(lambda: not processes.alive(pid), WRITING)
+
+
+def _until(done: Callable[[], bool], seconds: float) -> None:
+    ends = time.monotonic() + seconds
+    while not done() and time.monotonic() < ends:
+        time.sleep(0.2)
 
 
 def _turn(wire: Wire, what: str) -> None:
@@ -112,12 +195,12 @@ def _turn(wire: Wire, what: str) -> None:
         )
 
 
-def _written(name: str, requests: int, found: Profile, folder: Path) -> Profiled:
+def _written(name: str, by: str, requests: int, found: Profile, folder: Path) -> Profiled:
     from dspatch.bench import page
     from dspatch.stages import show_profile
 
     files = (folder / "profile.json", folder / "profile.html")
-    done = Profiled(name=name, requests=requests, profile=found, files=files)
+    done = Profiled(name=name, by=by, requests=requests, profile=found, files=files)
     page.write(files, as_dict(done), show_profile.page_of(done))
     return done
 
@@ -126,6 +209,7 @@ def as_dict(done: Profiled) -> dict[str, Any]:
     """The whole result as JSON values."""
     return {
         "server": done.name,
+        "by": done.by,
         "requests": done.requests,
         "total_microseconds": done.profile.total,
         **asdict(done.profile),

@@ -29,9 +29,34 @@ if TYPE_CHECKING:
 Serves = Callable[..., "Service"]
 Seconds = dict[str, float]
 
-OWN_MARGIN = 1e-3  # nats: float32, as greedy.forced allows
 SERVED_AS = "small-deepseek"
 DEFAULT = "deepseek-v3"  # the model for an engine that no job built
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitting:
+    """How a small model is served where an engine was built for: its dtype, and the model's form.
+
+    `margin` is in nats: a greedy choice closer than that may turn by rounding. `share` is that of a
+    GPU's memory.
+    """
+
+    dtype: str
+    form: str
+    margin: float
+    share: float | None = None
+
+    def model(self, name: str) -> str:
+        """The small model of that name, in the form that fits unless the name has one."""
+        return f"{name}/{self.form}" if self.form and "/" not in name else name
+
+
+# The MLA kernels of GPUs take two bytes a number and sixteen heads or more; margins as greedy.forced allows
+# and, in bfloat16, a hundred times its rounding of a logit of 14.
+FITTING = {
+    "cpu": Fitting(dtype="float32", form="", margin=1e-3),
+    "cuda": Fitting(dtype="bfloat16", form="sixteen-heads", margin=0.3, share=0.3),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,17 +144,22 @@ def _own(
     seconds: Seconds = {}
     begun = time.monotonic()
     with (
-        running(python, service, model, subject.folder, limits, step) as (url, checkpoint),
+        running(subject, service, model, subject.folder, limits, step) as (url, checkpoint),
         closing(Wire(base=url, limit=limits.requests, timeout=limits.timeout)) as wire,
     ):
         seconds["start"] = round(time.monotonic() - begun, 1)
         met = contact.meet(wire, SERVED_AS)
-        server = replace(met, own=True, margin=OWN_MARGIN, format=format)
+        server = replace(met, own=True, margin=fitting(subject).margin, format=format)
         results = _checked(server, console, limits, step, seconds)
     with _clock(seconds, "parsers"):
         results += tuple(parsers.check(python, checkpoint, SERVED_AS, step))
     report = Report(results=results, facts={**run.facts(server), "seconds": seconds})
     return proving.told(subject.name, report, subject.folder / "api")
+
+
+def fitting(subject: Subject) -> Fitting:
+    """How a small model is served by an engine of this build."""
+    return FITTING["cpu" if subject.target == "cpu" else "cuda"]
 
 
 def service_of(engine: str) -> Serves:
@@ -155,7 +185,7 @@ def _clock(seconds: Seconds, name: str) -> Iterator[None]:
 
 @contextmanager
 def running(
-    python: Path,
+    subject: Subject,
     service: Serves,
     model: str,
     folder: Path,
@@ -173,9 +203,13 @@ def running(
 
     words = script.words()
     parsers = engines.Parsers(tools=words["tool-parser"], reasoning=words["reasoning-parser"])
-    made = script.make(oracle.ensure(step), model)
+    fits = fitting(subject)
+    made = script.make(oracle.ensure(step), fits.model(model))
     port = serving.free_port()
-    starts = service(python, made.path, name=SERVED_AS, port=port, parsers=parsers)
+    starts = service(
+        subject.python(step), made.path, name=SERVED_AS, port=port, parsers=parsers,
+        options=engines.Options(dtype=fits.dtype), share=fits.share,
+    )  # fmt: skip
     log = folder / "api" / "server.log"
     with serving.started(starts, port, log, timeout=limits.start, progress=step, born=born) as url:
         yield url, made.path

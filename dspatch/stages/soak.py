@@ -48,7 +48,7 @@ def of_subject(subject: Subject, model: str, plan: Plan, console: Console) -> Re
     pids: list[int] = []
     with locked(folder, "a soak"), console.working("soak") as step:
         running = prove_api.running(
-            subject.python(step), service, model, folder, prove_api.Limits(), step, pids.append
+            subject, service, model, folder, prove_api.Limits(), step, pids.append
         )
         with running as (url, _), closing(Wire(base=url, limit=NO_LIMIT, timeout=120.0)) as wire:
             found = soaking.soak(wire, prove_api.SERVED_AS, pids[0], plan, step)

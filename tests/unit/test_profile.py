@@ -81,20 +81,20 @@ def test_no_trace_at_all(tmp_path: Path) -> None:
 
 
 def test_a_release_profiles_by_its_option_or_by_variables(tmp_path: Path) -> None:
-    words, variables = profile.profiling(tmp_path, tmp_path / "traces")
-    assert words == ()
-    assert variables["VLLM_TORCH_PROFILER_DIR"] == str(tmp_path / "traces")
+    way = profile.profiling(tmp_path, tmp_path / "traces")
+    assert way.after == ()
+    assert way.variables["VLLM_TORCH_PROFILER_DIR"] == str(tmp_path / "traces")
     parser = tmp_path / "vllm" / "engine" / "arg_utils.py"
     parser.parent.mkdir(parents=True)
     parser.write_text('group.add_argument("--profiler-config")\n')
-    words, variables = profile.profiling(tmp_path, tmp_path / "traces")
-    assert json.loads(words[1])["torch_profiler_dir"] == str(tmp_path / "traces")
-    assert variables == {}
+    way = profile.profiling(tmp_path, tmp_path / "traces")
+    assert json.loads(way.after[1])["torch_profiler_dir"] == str(tmp_path / "traces")
+    assert way.variables == {}
 
 
 def test_a_profile_is_told_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = trace.read(written(tmp_path, EVENTS))
-    done = profile._written("vllm <1>", 3, found, tmp_path / "out")
+    done = profile._written("vllm <1>", profile.TORCH, 3, found, tmp_path / "out")
     show_profile.told(done, Console())
     assert "50.0%" in capsys.readouterr().out
     show_profile.told(done, Console(as_json=True))
