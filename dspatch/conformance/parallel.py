@@ -158,7 +158,7 @@ def _measured(
         }  # fmt: skip
         ran.append(_ask(python, {"run": asked}, folder, options))
     places = {"one": str(folder / "1"), "many": str(folder / str(degree))}
-    own = ("attention", "heads", "seconds")
+    own = ("attention", "heads", "sums", "seconds")
     facts = {key: value for key, value in ran[-1].items() if key not in own}
     names = ("on 1 process", f"on {degree} processes")
     told = {name: _of_run(one) for name, one in zip(names, ran, strict=True)}
@@ -166,23 +166,30 @@ def _measured(
 
 
 def _of_run(ran: Mapping[str, Any]) -> dict[str, Any]:
-    """What a report says of one run: attention, its heads in each process, seconds to the start and after."""
-    attention, heads = (" or ".join(map(str, ran[key])) for key in ("attention", "heads"))
+    """What a report says of one run: attention, its heads in each process, what adds up, seconds."""
+    told = {key: " or ".join(map(str, ran[key])) for key in ("attention", "heads", "sums")}
     seconds = {f"seconds to {what}": count for what, count in ran["seconds"].items()}
-    return {"attention": attention, "heads": heads, **seconds}
+    return {**{key: value for key, value in told.items() if value}, **seconds}
 
 
-def _ask(python: Path, asked: Mapping[str, Any], folder: Path, options: Options) -> Any:
-    env = {
+def environment(options: Options) -> dict[str, str]:
+    """The environment variables of a run on several processes, all of them on this machine."""
+    return {
         **vllm.environment(options),
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
-        # A function of ours runs in the workers, which are on this machine alone.
+        # A process that was forked cannot use a GPU that its parent has asked for.
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        # A function of ours runs in the workers.
         "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
         "VLLM_HOST_IP": "127.0.0.1",
         "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
     }
-    log = _log(folder)
+
+
+def _ask(python: Path, asked: Mapping[str, Any], folder: Path, options: Options) -> Any:
+    env, log = environment(options), _log(folder)
     return worker.ask(python, WORKER, asked, env=env, log=log, timeout=options.timeout)
 
 

@@ -32,7 +32,16 @@ def kinds(worker: Any) -> dict[str, Any]:
     parts = [*worker.model_runner.model.modules()]
     attention = {type(each.impl).__name__ for each in parts if hasattr(each, "impl")}
     heads = {each.num_local_heads for each in parts if hasattr(each, "num_local_heads")}
-    return {"attention": sorted(attention), "heads": sorted(heads)}
+    return {"attention": sorted(attention), "heads": sorted(heads), "sums": sums()}
+
+
+def sums() -> list[str]:
+    """In a worker: what may add up over the processes there; none where only PyTorch does."""
+    group = import_module("vllm.distributed.parallel_state").get_tp_group()
+    ways = vars(group.device_communicator or group).values()
+    return sorted(
+        {type(each).__name__ for each in ways if getattr(each, "disabled", True) is False}
+    )
 
 
 def run(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,11 +52,11 @@ def run(asked: Mapping[str, Any]) -> dict[str, Any]:
     begun, folder, degree = time.monotonic(), Path(asked["folder"]), asked["degree"]
     folder.mkdir(parents=True, exist_ok=True)
     import_module("vllm_worker.threads").leave_alone(degree)
-    vllm = import_module("vllm")
+    vllm, memory = import_module("vllm"), import_module("vllm_worker.memory")
     engine = vllm.LLM(
         model=asked["checkpoint"], tensor_parallel_size=degree, dtype=asked["dtype"],
         enforce_eager=True, max_model_len=512, max_num_seqs=4, seed=0, skip_tokenizer_init=True,
-        max_logprobs=20, enable_prefix_caching=False, **_share_of_gpu(vllm),
+        max_logprobs=20, enable_prefix_caching=False, **memory.arguments(),
     )  # fmt: skip
     started = time.monotonic()
     engine.collective_rpc(keep_weights, args=(str(folder.resolve()),))
@@ -70,18 +79,6 @@ def _keep_said(vllm: Any, engine: Any, asked: Mapping[str, Any], target: Path) -
     )  # fmt: skip
     done = engine.generate(prompts, wanted, use_tqdm=False)
     target.write_text(json.dumps([_said(each) for each in done]))
-
-
-def _share_of_gpu(vllm: Any) -> dict[str, Any]:
-    """On GPUs, a tenth of each: small models need no more, and one run starts after the other.
-
-    Releases that take a size of the cache measure nothing, which engines beside this one would disturb.
-    """
-    if not import_module("torch").cuda.is_available():
-        return {}
-    size = {"kv_cache_memory_bytes": 1 << 30}
-    fits = size.keys() <= vllm.EngineArgs.__dataclass_fields__.keys()
-    return {"gpu_memory_utilization": 0.1, **(size if fits else {})}
 
 
 def _said(done: Any) -> dict[str, Any]:

@@ -10,9 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from . import older, threads
-
-GPU_BYTES = 12 * 2**30
+from . import memory, older, threads
 
 
 @contextmanager
@@ -26,6 +24,7 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
     from vllm import LLM
 
     _raw_prompt_logits()
+    _empty_gpu()
     llm = None
     try:
         llm = LLM(
@@ -43,7 +42,7 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
             logprobs_mode="raw_logits",
             seed=0,
             distributed_executor_backend=_in_this_process(),
-            **_share_of_gpu(),
+            **memory.arguments(),
         )
         yield llm
     finally:
@@ -54,17 +53,13 @@ def started(checkpoint: str, options: Mapping[str, Any]) -> Iterator[Any]:
         cleanup_dist_env_and_memory()
 
 
-def _share_of_gpu() -> dict[str, float]:
-    """On a GPU, a few GiB of it: small models need no more, and one engine starts after the other."""
+def _empty_gpu() -> None:
+    """What the engine before held is free only once nothing of it is left, here and in the allocator."""
     import torch
 
-    if not torch.cuda.is_available():
-        return {}
-    # What the engine before held is free only once nothing of it is left, here and in the allocator.
-    gc.collect()
-    torch.cuda.empty_cache()
-    total = torch.cuda.get_device_properties(0).total_memory
-    return {"gpu_memory_utilization": min(0.9, GPU_BYTES / total)}
+    if torch.cuda.is_available():
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def _raw_prompt_logits() -> None:

@@ -1,0 +1,44 @@
+"""What vLLM is told about a GPU's memory, so that engines beside each other do not disturb."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dspatch.engines.workers.vllm_worker import memory
+
+SHARE = {"gpu_memory_utilization": pytest.approx(12 / 140)}
+SIZE = {"kv_cache_memory_bytes": 1 << 30}
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "known", "told"),
+    [
+        (140, ["model", "kv_cache_memory_bytes"], {**SHARE, **SIZE}),
+        # A release that knows no size is told the share alone.
+        (140, ["model"], SHARE),
+        (12, ["model"], {"gpu_memory_utilization": 0.9}),
+    ],
+)
+def test_the_size_of_the_cache_is_said_where_a_release_knows_it(
+    gigabytes: int, known: list[str], told: dict[str, Any]
+) -> None:
+    assert memory.sized(gigabytes << 30, known) == told
+
+
+@pytest.mark.parametrize(("cpu", "told"), [(True, {}), (False, {**SHARE, **SIZE})])
+def test_only_a_gpu_is_divided_and_by_what_its_platform_says(
+    cpu: bool, told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vllm: Any = ModuleType("vllm")
+    vllm.EngineArgs = SimpleNamespace(__dataclass_fields__={"kv_cache_memory_bytes": None})
+    platforms: Any = ModuleType("vllm.platforms")
+    platforms.current_platform = SimpleNamespace(
+        is_cpu=lambda: cpu, get_device_total_memory=lambda: 140 << 30
+    )
+    monkeypatch.setitem(sys.modules, "vllm", vllm)
+    monkeypatch.setitem(sys.modules, "vllm.platforms", platforms)
+    assert memory.arguments() == told
