@@ -37,7 +37,7 @@ def test_only_a_gpu_is_divided_and_by_what_its_platform_says(
     vllm.EngineArgs = SimpleNamespace(__dataclass_fields__={"kv_cache_memory_bytes": None})
     platforms: Any = ModuleType("vllm.platforms")
     platforms.current_platform = SimpleNamespace(
-        is_cpu=lambda: cpu, get_device_total_memory=lambda: 140 << 30
+        is_cuda_alike=lambda: not cpu, get_device_total_memory=lambda: 140 << 30
     )
     monkeypatch.setitem(sys.modules, "vllm", vllm)
     monkeypatch.setitem(sys.modules, "vllm.platforms", platforms)

@@ -14,7 +14,7 @@ def arguments() -> dict[str, Any]:
     from vllm import EngineArgs
     from vllm.platforms import current_platform
 
-    if current_platform.is_cpu():
+    if not current_platform.is_cuda_alike():
         return {}
     return sized(current_platform.get_device_total_memory(), EngineArgs.__dataclass_fields__.keys())
 
