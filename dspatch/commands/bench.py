@@ -13,6 +13,7 @@ from dspatch.commands.groups import bench
 from dspatch.console import Console
 
 if TYPE_CHECKING:
+    from dspatch.bench.alarms import Plan
     from dspatch.stages.prove_any import Subject
 
 
@@ -116,7 +117,7 @@ def calibrate(
 
 
 @bench.command("alarms")
-@_engine_of("A sound engine")
+@_engine_of("A sound engine", required=False)
 @click.option(
     "--checkpoints", type=click.IntRange(min=1), default=20, show_default=True,
     help="Each with weights of its own.",
@@ -134,16 +135,21 @@ def calibrate(
     help="What the engine computes in.",
 )  # fmt: skip
 @options.variant
+@click.option(
+    "--prepare", metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False),
+    help="Run no engine: make golden results, to be taken to a machine that cannot make them.",
+)  # fmt: skip
 @_output("alarms.json", "Where the count goes; one that was stopped goes on from there.")
 @options.as_json
 def alarms(
     engine: str | None,
-    place: str,
+    place: str | None,
     checkpoints: int,
     prompt_sets: int,
     seed: int,
     dtype: str,
     variants: tuple[str, ...],
+    prepare: Path | None,
     output: Path,
     as_json: bool,
 ) -> None:
@@ -157,6 +163,7 @@ def alarms(
     \b
     dspatch bench alarms --of .venv/bin/python
     dspatch bench alarms --of .venv --dtype bfloat16 --checkpoints 4 --prompt-sets 5
+    dspatch bench alarms --prepare goldens --checkpoints 4 --prompt-sets 5
     """
     from dspatch.bench.alarms import Plan
     from dspatch.stages import alarms as stage
@@ -164,8 +171,23 @@ def alarms(
 
     console = Console(as_json=as_json)
     plan = Plan(models=variants, checkpoints=checkpoints, prompt_sets=prompt_sets, seed=seed)
+    if prepare is not None:
+        _prepare(plan, prepare, console)
+        return
+    if place is None:
+        raise click.UsageError("name a sound engine with --of, or a folder with --prepare")
     subject = _one(place, engine)
     show_alarms.told(stage.run(subject, plan, dtype, output.resolve(), console), console)
+
+
+def _prepare(plan: Plan, folder: Path, console: Console) -> None:
+    from dspatch.stages import prepare as stage
+
+    cases = [case for cases in plan.drawn() for case in cases]
+    asked = f"--checkpoints {plan.checkpoints} --prompt-sets {plan.prompt_sets} --seed {plan.seed}"
+    named = "".join(f" --variant {model}" for model in plan.models)
+    command = f"bench alarms --of PYTHON {asked}{named}"
+    stage.told(stage.run(cases, folder.resolve(), console), console, command)
 
 
 @bench.command("load")

@@ -220,7 +220,8 @@ def _named(env: str | None, wheel: Path | None, given: dict[str, Any], console: 
 def _prepare(folder: Path, given: dict[str, Any], console: Console) -> None:
     from dspatch.stages import prepare as stage
 
-    stage.told(stage.run(given["variants"], folder.resolve(), console), console)
+    cases = stage.of_models(given["variants"])
+    stage.told(stage.run(cases, folder.resolve(), console), console)
 
 
 def _run(

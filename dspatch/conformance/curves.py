@@ -31,7 +31,7 @@ def _depths(seen: Seen) -> Iterator[tuple[str, float]]:
     places = [inside.places(measures)["found"] for measures in seen.alone.values()]
     if embedded := [found["embed"]["relative"] for found in places if "embed" in found]:
         yield "embed", _worst(embedded)
-    if statistic.typical("golden.fp32", seen.dtype):
+    if statistic.narrow("golden.fp32", seen.dtype):
         yield from ((name, value) for value, name in golden.medians(seen.alone))
         return
     rows = [m["layers"] for m in seen.alone.values()]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dspatch import paths
-from dspatch.audit.environment import interpreter
+from dspatch.audit.environment import distributions, interpreter
 from dspatch.conformance import checkpoint, small
 from dspatch.conformance.checkpoint import Checkpoint
 from dspatch.conformance.small import Case
@@ -40,12 +40,13 @@ class Oracle:
     """The Python that measures, and the requirements of those that golden results are made with.
 
     Its `environment` has exactly these; where `DSPATCH_ORACLE` named the Python there is none, and
-    nothing can be made.
+    it `makes` any only with the pinned transformers.
     """
 
     python: Path
     requirements: tuple[str, ...]
     environment: Environment | None = None
+    makes: bool = True
 
     @property
     def identity(self) -> str:
@@ -56,7 +57,7 @@ class Oracle:
         """Checkpoints and golden results of the cases, computed once and cached."""
         found = [self._golden(case) for case in cases]
         missing = [one for one in found if not (one.path.is_file() and one.checkpoint.complete)]
-        if missing and self.environment is None:
+        if missing and not self.makes:
             self._draw_again(missing)
         elif missing:
             progress(
@@ -69,16 +70,16 @@ class Oracle:
     def checkpoints(self, cases: Sequence[Case], progress: Progress = silent) -> list[Checkpoint]:
         """Checkpoints of the cases alone, for those who hold engines against each other, made once and cached.
 
-        Raises `CheckpointError` where `DSPATCH_ORACLE` named the Python and there is no recipe.
+        Raises `CheckpointError` where `DSPATCH_ORACLE` named a Python that makes none and there is no recipe.
         """
         found = [checkpoint.of(case, written_with=self.identity) for case in cases]
         missing = [one for one in found if not one.complete]
-        absent = [one for one in missing if not (self.environment or one.recipe.is_file())]
+        absent = [one for one in missing if not (self.makes or one.recipe.is_file())]
         if absent:
             raise _not_kept([one.case.name for one in absent])
         if missing:
             progress(f"drawing the weights of {', '.join(one.case.name for one in missing)}")
-            self.work([one.task() if self.environment else one.remake() for one in missing])
+            self.work([one.task() if self.makes else one.remake() for one in missing])
         return found
 
     def _draw_again(self, missing: Sequence[Golden]) -> None:
@@ -175,22 +176,53 @@ def ensure(progress: Progress = silent) -> Oracle:
     """The oracle, with its environment made when it is not in the cache.
 
     `DSPATCH_ORACLE` names a Python to measure with instead, on a machine that cannot make one: it
-    needs torch, safetensors and numpy. Checkpoints and golden results must then be in the cache.
+    needs torch, safetensors and numpy. Without the pinned transformers checkpoints and golden results
+    must then be in the cache; with it what it makes is known by the versions that it has.
     """
     wanted = requirements()
     if given := os.environ.get("DSPATCH_ORACLE"):
-        return Oracle(python=interpreter(given), requirements=wanted)
+        python = interpreter(given)
+        own = _versions(python)
+        makes = _pinned(own, wanted)
+        return Oracle(python=python, requirements=own if makes else wanted, makes=makes)
     made = environment.ensure("oracle", wanted, progress=progress)
     return Oracle(python=made.python, requirements=wanted, environment=made)
+
+
+def _versions(python: Path) -> tuple[str, ...]:
+    """What a Python has of the oracle's requirements, in these words."""
+    names = [one.partition("==")[0] for one in requirements()]
+    found = distributions(python, names)
+    # A build's own part (+cpu, +cu130) is no other version.
+    return tuple(f"{name}=={found[name][0].partition('+')[0]}" for name in names if name in found)
+
+
+def _pinned(own: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether golden results may be made with these: all are there, and transformers is the pinned one.
+
+    What torch rounds otherwise the oracle's own controls see; what transformers computes wrongly, too, but
+    then every model fails.
+    """
+    asked = next(one for one in wanted if one.startswith("transformers=="))
+    return len(own) == len(wanted) and asked in own
 
 
 def _not_kept(names: Sequence[str]) -> CheckpointError:
     return CheckpointError(
         f"There are no golden results of {', '.join(names)} in {paths.cache()}.",
-        why="DSPATCH_ORACLE names a Python that measures and makes none: its versions are not the pinned ones",
+        why="DSPATCH_ORACLE names a Python without the pinned transformers: it measures, and makes none",
         next="make them on a machine with an index, and take the folder along as DSPATCH_CACHE: dspatch"
-        f" conformance --prepare FOLDER {' '.join(f'--variant {name}' for name in names)}",
+        f" {_preparing(names)}",
     )
+
+
+def _preparing(names: Sequence[str]) -> str:
+    """The command that makes them; cases of a count of false alarms have a `#` in their names."""
+    if any("#" in name for name in names):
+        return (
+            "bench alarms --prepare FOLDER, with the same --checkpoints, --prompt-sets and --seed"
+        )
+    return f"conformance --prepare FOLDER {' '.join(f'--variant {name}' for name in names)}"
 
 
 def requirements() -> tuple[str, ...]:

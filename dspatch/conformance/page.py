@@ -114,7 +114,7 @@ def _drawn(report: Report, curves: Curves) -> Drawn | None:
     )
     if golden is None or nats is None:
         return None
-    counts, of_all = curves.logprob_errors, not statistic.typical("decode.paged", dtype)
+    counts, of_all = curves.logprob_errors, not statistic.narrow("decode.paged", dtype)
     depth = charts.depth(curves.depths, golden.limit, golden.noise)
     worst = max(curves.depths, key=lambda one: one[1], default=("", 0.0))
     return Drawn(

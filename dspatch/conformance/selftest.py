@@ -91,7 +91,7 @@ class Planted:
         unknown = diagnosis.band(self.dtype, self.device) is None
         if unknown or self.outcome != "caught" or self.found_at in self.fault.at:
             return False
-        narrow = statistic.typical("layers.inside", self.dtype)
+        narrow = statistic.narrow("layers.inside", self.dtype)
         if not narrow or self.fault.caught_by in inside.OF_ALL_TOKENS:
             return True
         return bool(self.found_at) and not symptom.later(self.found_at, self.fault.at[0])

@@ -1,4 +1,4 @@
-"""Which token of many a check judges by: the worst one in float32, a typical one where rounding turns routers."""
+"""What a check judges by: the worst token beside the oracle in float32, what rounding does not turn in less."""
 
 from __future__ import annotations
 
@@ -7,31 +7,44 @@ from collections.abc import Iterable, Sequence
 
 # In less than float32 a few tokens in a hundred go to other experts than the oracle's, and these
 # alone would decide by the worst token. What is judged there instead, by check; a unit ends with it.
-TYPICAL = {
+FOLLOWED = "worst token, text and experts followed"
+NARROW = {
     "golden.fp32": "median token",
     "layers.inside": "median token",
+    "logits.kl": "median token",
     "logits.topk": "median token",
     "greedy.forced": "mean of all tokens",
-    "decode.paged": "median token of the median prompt",
-    "prefill.chunked": "median token",
-    "prefix.hit": "median token of the median prompt",
-    "batch.mixed": "median token of the median prompt",
+    "decode.paged": FOLLOWED,
+    "decode.late": FOLLOWED,
+    "inv.selfkl": "median token",
+    "prefill.chunked": FOLLOWED,
+    "prefix.hit": FOLLOWED,
+    "batch.mixed": FOLLOWED,
 }
+# What is judged in every dtype, of a check that once judged something else.
+ALWAYS = {"sampling.distribution": "by the engine's own logits"}
 
 
-def typical(check: str, dtype: str) -> bool:
-    """Whether a check judges by a typical token in this dtype."""
-    return dtype != "float32" and check in TYPICAL
+def narrow(check: str, dtype: str) -> bool:
+    """Whether a check judges something else in this dtype than in float32."""
+    return dtype != "float32" and check in NARROW
+
+
+def judged(check: str, dtype: str) -> str:
+    """What the unit of a check's measure ends with in this dtype; empty where the unit alone says it."""
+    return NARROW[check] if narrow(check, dtype) else ALWAYS.get(check, "")
 
 
 def unit(check: str, dtype: str, plain: str) -> str:
     """The unit of a check's measure in a dtype, from that of its worst token."""
-    return f"{plain}, {TYPICAL[check]}" if typical(check, dtype) else plain
+    end = judged(check, dtype)
+    return plain if plain.endswith(end) else f"{plain}, {end}"
 
 
 def of(check: str, dtype: str, unit: str) -> bool:
     """Whether a tolerance in this unit is one of what the check measures in the dtype."""
-    return any(map(unit.endswith, TYPICAL.values())) == typical(check, dtype)
+    ends = {*NARROW.values(), *ALWAYS.values()}
+    return {end for end in ends if unit.endswith(f", {end}")} == {judged(check, dtype)} - {""}
 
 
 def rank(value: float | None) -> float:

@@ -100,7 +100,7 @@ def _run(seen: Seen, run: str, band: float) -> Symptom | None:
     prompts = seen.prompts(run)
     choices = tolerance.find("indexer.choices", seen.dtype, seen.device)
     missed = choices.limit if choices else 0.0
-    narrow = statistic.typical("layers.inside", seen.dtype)
+    narrow = statistic.narrow("layers.inside", seen.dtype)
     beyond = frozenset([*_routers(seen, run), *_beyond(prompts, band)] if narrow else ())
     of = _Judge(narrow=narrow, band=band, missed=missed, beyond=beyond)
     wrong = [

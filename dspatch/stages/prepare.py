@@ -1,4 +1,4 @@
-"""`dspatch conformance --prepare`: golden results in a folder, for a machine that can make none."""
+"""`--prepare` of `conformance` and `bench alarms`: golden results in a folder, for a machine that can make none."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dspatch.stages import proving
 
 if TYPE_CHECKING:
     from dspatch.conformance.oracle import Golden
+    from dspatch.conformance.small import Case
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,14 +31,20 @@ class Prepared:
         return sum(path.stat().st_size for path in self.files)
 
 
-def run(models: Sequence[str], folder: Path, console: Console) -> Prepared:
-    """Make the golden results of the models, or of the whole family; their checkpoints go as recipes.
+def of_models(models: Sequence[str]) -> list[Case]:
+    """The small models that prove these, or the whole family; raises `UnknownVariantError`."""
+    from dspatch.conformance import small
 
-    Raises `UnknownVariantError`, and `EngineEnvironmentError` where the oracle cannot be made.
+    return [small.case(name) for name in proving.models_for(models or variants.names())]
+
+
+def run(cases: Sequence[Case], folder: Path, console: Console) -> Prepared:
+    """Make the golden results of the cases; their checkpoints go as recipes.
+
+    Raises `EngineEnvironmentError` where the oracle cannot be made.
     """
-    from dspatch.conformance import oracle, small
+    from dspatch.conformance import oracle
 
-    cases = [small.case(name) for name in proving.models_for(models or variants.names())]
     with console.working("conformance") as step:
         golden = oracle.ensure(step).golden(cases, step)
     kept = [path for one in golden for path in _kept(one, folder)]
@@ -57,12 +64,11 @@ def _kept(golden: Golden, folder: Path) -> Iterator[Path]:
         yield target
 
 
-def told(done: Prepared, console: Console) -> None:
+def told(done: Prepared, console: Console, command: str = "conformance --env PYTHON") -> None:
     """What was made, and how the other machine takes it."""
     console.say(
         f"{len(done.models)} models, {done.bytes / 1e6:.1f} MB in {done.folder}; on the machine that"
-        f" measures: DSPATCH_CACHE={done.folder.name} DSPATCH_ORACLE=python3 dspatch conformance"
-        " --env PYTHON"
+        f" measures: DSPATCH_CACHE={done.folder.name} DSPATCH_ORACLE=python3 dspatch {command}"
     )
     console.result(
         {"folder": done.folder, "models": done.models, "bytes": done.bytes, "files": done.files}

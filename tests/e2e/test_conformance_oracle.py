@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -235,6 +236,28 @@ assert max(told["logprob"]) < 1e-4 and max(told["margin"]) == 0
 broken = {**found, "logits": found["logits"].index_fill(0, torch.tensor([3]), float("nan"))}
 told = each.measure(golden, broken, broken["logits"], right, len(ids))
 assert told["logprob"] == [float("inf")] * len(ids) and told["logits"].count(float("inf")) == 1
+assert told["divergence"] == [float("inf")] * len(ids)
+# An engine is followed to its own experts, through its own text, and one wrong token of it is seen.
+from oracle_worker import following, probing
+own = {n: v.to(torch.int32) for n, v in moved.items()}
+model = probing.Model(config=config, weights=weights, held=weights, dtype="bfloat16", stretch=1.0)
+golden = {"ids": torch.tensor([*ids[:-4], 0, 0, 0, 0, 0])}
+text = {"tokens": torch.tensor([*ids[-4:], 9]), "logits": other.logits.float()}
+text |= {f"routes.{n}": v for n, v in own.items()}
+assert max(following.measure(golden, text, model)) < 1e-4
+late = {**text, "logits": text["logits"][-5:].clone()}
+late["logits"][2, 7] += 3
+wrong = following.measure(golden, late, model)
+assert len(wrong) == 5 and wrong[2] > 1 and max(wrong[:2] + wrong[3:]) < 1e-4
+turned = {**text, f"routes.{last}": seen[last]}
+assert min(following.measure(golden, turned, model)) > 1e-3, "the experts are the engine's"
+assert following.measure(golden, {**text, f"routes.{last}": own[last][1:]}, model) == []
+nan = {**late, "logits": late["logits"] / 0}
+assert following.measure(golden, nan, model) == [float("inf")] * 5
+cut = {f"p.routes.{last}": own[last][3:], "p.cached": torch.tensor([3])}
+whole = following.completed(cut, {f"p.routes.{last}": own[last]})
+assert torch.equal(whole[f"p.routes.{last}"], own[last])
+assert following.completed(cut, {})[f"p.routes.{last}"].shape == own[last][3:].shape
 """
 
 METRICS = """
@@ -394,6 +417,18 @@ need("nucleus", abs(float(right_.sum()) - 1) < 1e-12 and 0 < int((right_ > 0).su
 drawn = torch.multinomial(right_, 384, replacement=True, generator=draw)
 need("drawn", probing.deviation(drawn, right_) < 6)
 need("drawn", probing.deviation(torch.randint(0, 512, (384,), generator=draw), right_) > 100)
+# What each token was drawn from counts, not what the model should have given: two routers are no wrong sampler.
+def sampler(temperature):
+    logits = 5 * rand(2, 512).repeat_interleave(192, 0)
+    first = torch.multinomial((logits / temperature).softmax(-1), 1, generator=draw).squeeze(1)
+    asked = {"temperature": torch.tensor(0.7), "top_p": torch.tensor(1.0)}
+    drawn = {"first": first, "again": first, "other": first[:32] + 1, "logits": logits, **asked}
+    return probing.sampled(drawn, {}, None)
+found = sampler(0.7)
+need("sampled", found["deviation"] < 6 and found["repeated"] and found["varied"])
+need("sampled", sampler(1.0)["deviation"] > 20)
+both = {"prefill": torch.tensor([-1.0, -2.0]), "decode": torch.tensor([-1.0, float("nan")])}
+need("selfkl", probing.selfkl(both, {}, None) == [0.0, math.inf])
 print(json.dumps(blind))
 """
 
@@ -473,11 +508,14 @@ def test_golden_results_taken_along_serve_a_machine_that_makes_none(
 ) -> None:
     standing, case = oracle.ensure(), small.case(name)
     there = standing.golden([case])[0]
-    done = prepare.run([case.name], tmp_path / "taken", Console(as_json=False))
+    done = prepare.run([case], tmp_path / "taken", Console(as_json=False))
     assert done.models == (case.name,)
     monkeypatch.setenv("DSPATCH_CACHE", str(tmp_path / "taken"))
     monkeypatch.setenv("DSPATCH_ORACLE", str(standing.python))
-    here = oracle.ensure().golden([case])[0]
+    # That Python has the pinned transformers, and would make them.
+    assert oracle.ensure().makes
+    other = replace(oracle.ensure(), makes=False)
+    here = other.golden([case])[0]
     made = [path.relative_to(there.checkpoint.path) for path in there.checkpoint.path.rglob("*.*")]
     assert {"model.safetensors", "config.json", "oracle.json"} <= {path.name for path in made}
     assert (here.checkpoint.given / "model.safetensors").is_file()
@@ -491,7 +529,7 @@ def test_golden_results_taken_along_serve_a_machine_that_makes_none(
     recipe = json.loads(here.checkpoint.recipe.read_text())
     here.checkpoint.recipe.write_text(json.dumps({**recipe, "seed": 1}))
     with pytest.raises(CheckpointError, match="did not finish") as caught:
-        oracle.ensure().golden([case])
+        other.golden([case])
     assert "draws other weights" in caught.value.why
     assert not here.checkpoint.path.exists()
 

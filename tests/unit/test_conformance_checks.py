@@ -23,9 +23,9 @@ EVERY = [*NAMES, "longctx.passkey"]
 def each(**changes: Any) -> dict[str, Any]:
     """What is known of every token."""
     clean: dict[str, Any] = {"read": 299, "first": 0}
-    clean |= {name: [5e-6] * 311 for name in ("logits", "logprob", "best")}
+    clean |= {name: [5e-6] * 311 for name in ("logits", "logprob", "best", "divergence")}
     clean |= {name: [1e-13] * 311 for name in ("layer.0", "layer.1", "layer.2", "final")}
-    return {**clean, "margin": [0.0] * 311, **changes}
+    return {**clean, "margin": [0.0] * 311, "followed": [5e-6] * 311, **changes}
 
 
 def place(**changes: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def probes(**changes: Any) -> dict[str, Any]:
             "drawn": 384,
             "possible": 90,
         },
-        "selfkl": 1e-12,
+        "selfkl": [1e-12] * 40,
         "passkey": [["far", 1e-9, 1, 1, 8031], ["generated", 2e-6, 12, 12, 8031]],
     }
     return {f"{name}/": {name: value} for name, value in {**clean, **changes}.items()}
@@ -152,7 +152,7 @@ FAULTS = {
     "logits.kl": of_run("alone", divergence=1e-4),
     "logits.topk": of_run("alone", best=0.02),
     "decode.late": of_run("late", decode_logprob=0.3),
-    "inv.selfkl": of_probe(selfkl=0.004),
+    "inv.selfkl": of_probe(selfkl=[1e-12] * 39 + [0.16]),
     "sampling.distribution": of_probe(sampled={**SAMPLED, "deviation": 40.0}),
     "sampling.seed": of_probe(sampled={**SAMPLED, "repeated": False}),
     "greedy.forced": of_run("alone", argmax_missed=2, worst_missed_margin=0.2),
@@ -192,7 +192,7 @@ def test_no_check_passes_a_measure_that_is_not_a_number(name: str) -> None:
         routed=[["none", 1, nothing, 300, 300, True]],
         turned=[[0, nothing]],
         sampled={**SAMPLED, "deviation": nothing},
-        selfkl=nothing,
+        selfkl=[1e-12] * 39 + [nothing],
         passkey=[["far", nothing, 0, 1, 8031]],
     )
     broken = under(lambda m, _: m.update(runs=runs, probes=asked, sane={"sdpa": float("nan")}))

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from dspatch import paths
+from dspatch.bench.alarms import Plan
 from dspatch.cli import cli
 from dspatch.conformance import oracle, small
 from dspatch.errors import CheckpointError, EngineEnvironmentError
@@ -40,6 +41,44 @@ def test_results_that_were_not_taken_along_are_refused_with_the_command(
     with pytest.raises(CheckpointError) as caught:
         standing.golden([small.case("deepseek-v3")])
     assert "--prepare FOLDER --variant deepseek-v3" in caught.value.next
+
+
+def test_pairs_of_a_count_that_were_not_taken_along_are_refused_with_its_own_command(
+    standing: oracle.Oracle,
+) -> None:
+    pair = Plan(models=("deepseek-v3",), checkpoints=1, prompt_sets=1).drawn()[0][0]
+    with pytest.raises(CheckpointError) as caught:
+        standing.golden([pair])
+    assert "bench alarms --prepare FOLDER, with the same --checkpoints" in caught.value.next
+
+
+@pytest.mark.parametrize(
+    ("installed", "makes"),
+    [
+        ({"transformers": "pinned", "torch": "2.11.0+cu130"}, True),
+        ({"transformers": "5.17.0"}, False),
+        ({"transformers": "pinned", "numpy": ""}, False),
+    ],
+)
+def test_a_named_python_makes_golden_results_with_the_pinned_transformers_only(
+    installed: dict[str, str], makes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pins = dict(one.split("==") for one in oracle.requirements())
+    found = pins | {k: pins[k] if v == "pinned" else v for k, v in installed.items()}
+    has = {name: (version, Path("site")) for name, version in found.items() if version}
+    monkeypatch.setattr(oracle, "distributions", lambda python, names: has)
+    monkeypatch.setenv("DSPATCH_ORACLE", sys.executable)
+    standing = oracle.ensure()
+    assert standing.makes is makes
+    # What it makes is known by what it was made with; what was taken along, by the pinned versions.
+    pinned = oracle.Oracle(python=Path("other"), requirements=oracle.requirements())
+    assert (standing.identity == pinned.identity) is not makes
+
+
+def test_counting_needs_an_engine_or_a_folder_to_prepare() -> None:
+    done = CliRunner().invoke(cli, ["bench", "alarms"])
+    assert done.exit_code == 2
+    assert "--of, or a folder with --prepare" in done.output
 
 
 def test_identity_is_that_of_the_machine_that_made_them(standing: oracle.Oracle) -> None:

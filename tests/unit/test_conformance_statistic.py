@@ -1,4 +1,4 @@
-"""In less than float32 a check judges a typical token: a turned router does not fail it, a fault of all tokens does."""
+"""In less than float32 checks judge what turned routers do not fail: typical tokens, or all by the engine's experts."""
 
 from __future__ import annotations
 
@@ -35,14 +35,26 @@ def test_a_typical_value_is_bounded_by_the_worst_and_none_counts_as_the_worst(va
         assert math.isinf(found) == math.isinf(worst)
 
 
-def test_a_row_of_the_worst_token_is_none_of_a_typical_one() -> None:
-    for check in statistic.TYPICAL:
+def test_a_row_of_one_measure_is_none_of_another() -> None:
+    for check in statistic.NARROW:
         worst, typical = "nats", statistic.unit(check, "bfloat16", "nats")
         assert statistic.of(check, "float32", worst)
         assert statistic.of(check, "bfloat16", typical)
         assert not statistic.of(check, "bfloat16", worst)
         assert not statistic.of(check, "float32", typical)
     assert statistic.of("golden.routes", "bfloat16", "tokens")
+    assert not statistic.of("golden.routes", "bfloat16", "tokens, median token")
+    old = "nats, median token of the median prompt"
+    assert not statistic.of("decode.paged", "bfloat16", old)
+
+
+def test_what_is_measured_otherwise_in_every_dtype_refuses_old_rows_of_every_dtype() -> None:
+    for dtype in ("float32", "bfloat16"):
+        own = statistic.unit("sampling.distribution", dtype, "standard deviations")
+        assert own == "standard deviations, by the engine's own logits"
+        assert statistic.unit("sampling.distribution", dtype, own) == own
+        assert statistic.of("sampling.distribution", dtype, own)
+        assert not statistic.of("sampling.distribution", dtype, "standard deviations")
 
 
 def test_a_calibration_starts_anew_where_the_row_was_of_another_measure() -> None:
@@ -82,17 +94,25 @@ def narrow(**changes: Any) -> Seen:
         f"{run}/": {name: turned(**changes) for name in ("short", "long")}
         for run in ("alone", "together", "again", "late")
     }
-    return seen(dtype="bfloat16", measures={**seen().measures, "runs": runs})
+    drawn = changes.get("selfkl", spread(4e-5)[:40])
+    asked = {**seen().measures["probes"], "selfkl/": {"selfkl": drawn}}
+    return seen(dtype="bfloat16", measures={**seen().measures, "runs": runs, "probes": asked})
 
 
 def turned(**changes: Any) -> dict[str, Any]:
     values = {name: spread(1e-4) for name in ("logits", "layer.0", "layer.1", "layer.2", "final")}
     values |= {name: spread(0.04) for name in ("logprob", "best")}
-    known = each(**{**values, "margin": spread(0.0, 0.6), **changes})
+    # Whoever follows the engine meets no turned router.
+    values |= {"followed": [0.04] * 311, "divergence": spread(1e-4)}
+    own = {name: value for name, value in changes.items() if name != "selfkl"}
+    known = each(**{**values, "margin": spread(0.0, 0.6), **own})
     worst = {"prefill_rel": 0.01, "decode_rel": 0.02, "prefill_logprob": 2.0, "decode_logprob": 1.5}
     inside = {"0.rope": place(relative=0.1, each=[changes.get("rope", 1e-5)] * 2, off=[16])}
     return prompt(
         **{**worst, "worst_missed_margin": 0.9, "best": 0.5, "argmax_missed": 9, "each": known},
+        divergence=0.02,
+        repeated=0.3,
+        agreed_steps=4,
         places={"rows": [0, 16], "found": inside, "unobserved": []},
     )
 
@@ -102,34 +122,56 @@ def spread(usual: float, worst: float = 2.0) -> list[float]:
     return [worst if number % 30 == 29 else usual for number in range(311)]
 
 
-@pytest.mark.parametrize("name", sorted(statistic.TYPICAL))
-def test_turned_routers_fail_no_check_that_judges_a_typical_token(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(statistic.NARROW))
+def test_turned_routers_fail_no_check_that_looks_past_them(name: str) -> None:
     assert judged(name, narrow()).status == "pass"
+
+
+def one(at: int) -> dict[str, Any]:
+    """One token of 311 is wrong, beside a model that goes the engine's ways."""
+    return {"followed": [0.04] * at + [2.0] + [0.04] * (310 - at)}
 
 
 WRONG: dict[str, dict[str, Any]] = {
     "golden.fp32": {"layer.1": spread(1.5e-3)},
     "layers.inside": {"rope": 0.02},
+    "logits.kl": {"divergence": spread(2e-3)},
     "logits.topk": {"best": spread(0.9)},
     "greedy.forced": {"margin": [0.0, 0.8] * 155},
-    "decode.paged": {"logprob": [0.04] * 300 + [2.0] * 11},
-    "prefill.chunked": {"logprob": [0.04] * 128 + [1.0] * 183},
-    "prefix.hit": {"logprob": [0.04] * 299 + [2.0] * 12},
-    "batch.mixed": {"logprob": [0.04] * 299 + [2.0] * 12},
+    "decode.paged": one(305),
+    "decode.late": one(100),
+    "inv.selfkl": {"selfkl": [4e-5] * 19 + [0.1] * 21},
+    "prefill.chunked": one(200),
+    "prefix.hit": one(310),
+    "batch.mixed": one(0),
 }
 
 
-@pytest.mark.parametrize("name", sorted(statistic.TYPICAL))
-def test_what_most_tokens_have_wrong_fails(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(statistic.NARROW))
+def test_what_turned_routers_do_not_hide_fails(name: str) -> None:
     assert judged(name, narrow(**WRONG[name])).status == "fail"
 
 
-@pytest.mark.parametrize("name", sorted(statistic.TYPICAL))
-def test_a_typical_token_without_a_number_fails(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(statistic.NARROW))
+def test_a_token_without_a_number_fails(name: str) -> None:
     nothing: dict[str, Any] = {
         key: [math.nan] * 311 for key in each() if key not in ("read", "first")
     }
-    assert judged(name, narrow(**nothing, rope=math.nan)).status == "fail"
+    broken = narrow(**nothing, rope=math.nan, selfkl=[1e-5] * 39 + [math.nan])
+    assert judged(name, broken).status == "fail"
+
+
+@pytest.mark.parametrize(
+    "name", sorted(c for c, end in statistic.NARROW.items() if end == statistic.FOLLOWED)
+)
+def test_an_engine_whose_routers_cannot_be_watched_cannot_be_followed(name: str) -> None:
+    found = judged(name, narrow(followed=[]))
+    assert (found.status, "routers could not be watched" in found.note) == ("not-shown", True)
+
+
+def test_before_the_second_chunk_no_token_is_one_of_chunks() -> None:
+    assert judged("prefill.chunked", narrow(**one(100))).status == "pass"
+    assert judged("decode.paged", narrow(**one(299))).status == "pass"
 
 
 def test_a_diagnosis_goes_by_the_typical_token_and_turned_routers_are_no_place() -> None:
@@ -204,6 +246,6 @@ def test_no_noise_in_less_than_float32_is_not_held_against_float32_s_limit() -> 
 
 
 def test_checks_that_judge_a_typical_token_are_checks() -> None:
-    assert set(statistic.TYPICAL) <= set(checks.CHECKS)
+    assert set(statistic.NARROW) <= set(checks.CHECKS)
     judged_runs = {name for names in selftest.RUN_CHECKS.values() for name in names}
-    assert set(statistic.TYPICAL) <= judged_runs
+    assert set(statistic.NARROW) <= judged_runs

@@ -20,7 +20,7 @@ def fp32(seen: Seen, limit: float) -> Verdict:
     """Logits and hidden states of every position, prefill and decode, against the oracle's."""
     if not seen.alone:
         return unseen("no prompt was run")
-    typical = statistic.typical("golden.fp32", seen.dtype)
+    typical = statistic.narrow("golden.fp32", seen.dtype)
     worst, where = max(medians(seen.alone) if typical else _differences(seen))
     outside = first_outside(seen, limit)
     note = f"first outside the band: {outside}" if outside else f"worst: {where}"
@@ -51,7 +51,7 @@ def tokens(prompts: Prompts, name: str) -> list[float | None]:
 
 def first_outside(seen: Seen, limit: float) -> str:
     """The first layer, in the model's order, whose hidden state leaves the band on any prompt."""
-    if statistic.typical("golden.fp32", seen.dtype):
+    if statistic.narrow("golden.fp32", seen.dtype):
         outside = (f"{name} ({v:.1e})" for v, name in medians(seen.alone) if not v <= limit)
         return next(outside, "")
     depth = max((len(measures["layers"]) for measures in seen.alone.values()), default=0)
@@ -77,7 +77,13 @@ def routes(seen: Seen) -> Verdict:
 
 
 def divergence(seen: Seen) -> Verdict:
-    """Mean divergence of the engine's distributions from the oracle's, in nats."""
+    """Mean divergence of the engine's distributions from the oracle's, in nats.
+
+    In less than float32 the median token's.
+    """
+    if seen.alone and statistic.narrow("logits.kl", seen.dtype):
+        measured = statistic.median(tokens(seen.alone, "divergence"))
+        return Verdict(measured=measured, note="of all tokens")
     return _worst(seen, "divergence")
 
 
@@ -86,7 +92,7 @@ def best(seen: Seen) -> Verdict:
 
     In less than float32 the largest difference of the median token.
     """
-    if seen.alone and statistic.typical("logits.topk", seen.dtype):
+    if seen.alone and statistic.narrow("logits.topk", seen.dtype):
         return Verdict(measured=statistic.median(tokens(seen.alone, "best")), note="of all tokens")
     return _worst(seen, "best")
 

@@ -17,7 +17,7 @@ def forced(seen: Seen) -> Verdict:
         return unseen("no prompt was run")
     missed = sum(measures["argmax_missed"] for measures in seen.alone.values())
     worst = max(rank(measures["worst_missed_margin"]) for measures in seen.alone.values())
-    if statistic.typical("greedy.forced", seen.dtype):
+    if statistic.narrow("greedy.forced", seen.dtype):
         worst = statistic.mean(tokens(seen.alone, "margin"))
     positions = sum(m["tokens"] - 1 + m["steps"] for m in seen.alone.values())
     broken = [prompt for prompt, m in seen.alone.items() if not m["finite"]]

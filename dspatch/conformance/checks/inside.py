@@ -49,7 +49,7 @@ def typical(prompts: Prompts) -> dict[str, float]:
 
 def _values(seen: Seen) -> Iterator[tuple[float, str, str]]:
     """How far off, which operation, and of which prompt; a median is of them all."""
-    if statistic.typical("layers.inside", seen.dtype):
+    if statistic.narrow("layers.inside", seen.dtype):
         yield from ((value, place, "") for place, value in typical(seen.alone).items())
         return
     for prompt, measures in seen.alone.items():
@@ -66,7 +66,7 @@ def at(seen: Seen, fault: Fault) -> float | None:
     if fault.caught_by not in OF_ALL_TOKENS:
         return None
     prompts = seen.prompts(fault.run)
-    if statistic.typical("layers.inside", seen.dtype):
+    if statistic.narrow("layers.inside", seen.dtype):
         known = typical(prompts)
         return next((known[place] for place in fault.at if place in known), None)
     found = [places(measures)["found"] for measures in prompts.values()]

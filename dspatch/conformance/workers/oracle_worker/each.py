@@ -17,7 +17,7 @@ def measure(
 ) -> dict[str, Any]:
     """One prompt: lists with a number for each token, to three digits.
 
-    `logits`, `logprob`, `best` and `margin` of the rows that `logits` and `golden` have, the `first` of
+    `logits`, `logprob`, `divergence`, `best` and `margin` of the rows that `logits` and `golden` have, the `first` of
     which is that position's; `layer.N` and `final` of the first `tokens`, which both texts share.
     """
     rows = min(tokens, len(expected["ids"]) - 1)
@@ -25,6 +25,7 @@ def measure(
     of_logits = {
         "logits": metrics.by_row(logits, golden),
         "logprob": metrics.logprob_rows(logits, golden),
+        "divergence": metrics.divergence_rows(logits, golden),
         "best": metrics.best_rows(logits, golden),
         "margin": metrics.margin_rows(logits, golden),
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from . import each, metrics, placing, probing, rules
+from . import each, following, metrics, placing, probing, rules
 from .twin import below
 
 Tensors = Mapping[str, Tensor]
@@ -46,11 +46,19 @@ def measure(
     held = _held(tensors, read, dtype)
     model = probing.Model(config=config, weights=tensors, held=held, dtype=dtype, stretch=stretch)
     runs, probes = {}, {}
+    alone = below(found, "alone/")
     for name in _runs(found):
-        own = below(found, name)
+        own = following.completed(below(found, name), alone)
         runs[name] = run(known, own, band, scale, stretch)
+        for prompt, measures in runs[name].items():
+            measures["each"]["followed"] = _followed(known[prompt], below(own, f"{prompt}."), model)
         probes[name] = probing.measure(own, known, model)
     return {"runs": runs, "probes": probes, "weights": compared, "sane": sane}
+
+
+def _followed(expected: Tensors, found: Tensors, model: probing.Model) -> list[float]:
+    """`following.measure` in a dtype whose rounding turns routers; in float32 the oracle's own text says as much."""
+    return [] if model.dtype == "float32" else following.measure(expected, found, model)
 
 
 def _tied(given: Tensors, read: Tensors, config: Mapping[str, Any]) -> Tensors:
@@ -173,6 +181,7 @@ def _routes(expected: Tensors, found: Tensors, tokens: int) -> list[list[Any]]:
     return [
         [layer, metrics.routes_differing(found[name][:rows], expected[name][:rows]), rows]
         for name, layer in _numbered(found, "routes")
+        if name in expected
     ]
 
 

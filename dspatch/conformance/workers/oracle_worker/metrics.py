@@ -88,13 +88,13 @@ def _largest(rows: Tensor) -> float:
 
 def divergence(measured: Tensor, expected: Tensor) -> float:
     """Mean Kullback-Leibler divergence of the measured distributions from the expected ones, in nats."""
-    if _broken(measured, expected):
-        return float("inf")
     return float(divergence_rows(measured, expected).mean().clamp_min(0.0))
 
 
 def divergence_rows(measured: Tensor, expected: Tensor) -> Tensor:
-    """The divergence at each position, (rows,)."""
+    """The divergence at each position, (rows,); one inf for broken logits."""
+    if _broken(measured, expected):
+        return BROKEN
     ours, theirs = _logprobs(measured, expected)
     return (theirs.exp() * (theirs - ours)).sum(-1)
 

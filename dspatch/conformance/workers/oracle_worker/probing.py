@@ -163,17 +163,17 @@ def turned(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> lis
 def sampled(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> dict[str, Any]:
     """How far the drawn tokens lie from the distribution asked for, in standard deviations of chi-square.
 
+    That is made of the engine's own logits of each draw, as rounding may have turned a router of the prompt.
     `repeated`: the same seeds drew the same tokens; `varied`: others drew others.
     """
-    prompt = next(iter(found)).partition(".")[0]
-    own = twin.below(found, f"{prompt}.")
-    logits = expected[prompt]["logits"][int(own["length"]) - 1]
-    right = nucleus(logits.double(), float(own["temperature"]), float(own["top_p"]))
+    temperature, top_p = float(found["temperature"]), float(found["top_p"])
+    each = [nucleus(row, temperature, top_p) for row in found["logits"].double()]
+    right = torch.stack(each).mean(0)
     return {
-        "deviation": deviation(own["first"], right),
-        "repeated": bool((own["first"] == own["again"]).all()),
-        "varied": bool((own["first"][: len(own["other"])] != own["other"]).any()),
-        "drawn": len(own["first"]),
+        "deviation": deviation(found["first"], right),
+        "repeated": bool((found["first"] == found["again"]).all()),
+        "varied": bool((found["first"][: len(found["other"])] != found["other"]).any()),
+        "drawn": len(found["first"]),
         "possible": int((right > 0).sum()),
     }
 
@@ -205,12 +205,11 @@ def deviation(drawn: Tensor, right: Tensor) -> float:
     return max((square - degrees) / math.sqrt(2 * degrees), 0.0)
 
 
-def selfkl(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> float:
-    """Mean of e^r - 1 - r over the tokens, r how much more the prompt's pass gives a token than its step."""
+def selfkl(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> list[float]:
+    """e^r - 1 - r of each token, r how much more the prompt's pass gives a token than its step."""
     difference = (found["prefill"] - found["decode"]).double()
-    if not bool(difference.isfinite().all()):
-        return math.inf
-    return float((difference.expm1() - difference).mean())
+    rows = (difference.expm1() - difference).nan_to_num(nan=math.inf, posinf=math.inf)
+    return metrics.short(rows)
 
 
 def dequantised(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> dict[str, Any]:

@@ -186,7 +186,7 @@ def cache_lost_between_chunks(model: Any, config: Config) -> AbstractContextMana
 
 @contextmanager
 def requests_exchanged(model: Any, config: Config) -> Iterator[None]:
-    """Give each request of a pass the hidden states of the one before it, of its first token and its last."""
+    """Exchange the hidden states of two requests of a pass, of many: of their first tokens, and of their last."""
     borders: list[Any] = []
 
     def look(layer: Any, args: Any, kwargs: Any) -> None:
@@ -195,7 +195,7 @@ def requests_exchanged(model: Any, config: Config) -> Iterator[None]:
     def exchange(hidden: Any) -> Any:
         changed = hidden.clone()
         for rows in borders:
-            changed[rows] = hidden[rows.roll(1)]
+            changed[rows[:2]] = hidden[rows[:2].roll(1)]
         return changed
 
     first = model.model.layers[0]
@@ -313,7 +313,7 @@ HOOKS: dict[str, Plant] = {
     "requests-exchanged": requests_exchanged,
     "cache-lost-late": cache_lost_late,
     "wrong-epsilon": wrong_epsilon,
-    "logits-flattened": logits_changed(lambda logits: logits * 0.98),
+    "logits-flattened": logits_changed(lambda logits: logits * 0.95),
     "logits-capped": logits_changed(lambda logits: logits.clamp_max(2.0)),
     "angles-stretched": angles_stretched,
     "temperature-ignored": lambda model, config: unheeded(temperature=1.0),

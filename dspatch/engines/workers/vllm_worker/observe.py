@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
+
+from .batches import rows_of
 
 Choose = Callable[..., tuple[Any, Any]]
 
@@ -17,6 +19,8 @@ class Recorder:
         self.chosen: dict[str, list[Any]] = {}
         self.routes: list[Any] = []
         self.forwards: list[int] = []
+        self.ids: list[Any] = []
+        self.positions: list[Any] = []
 
     def joined(self, sparse_layers: list[int]) -> dict[str, Any]:
         """`layer.N` and `final` (tokens, hidden), `routes.N` (tokens, chosen experts, sorted).
@@ -27,12 +31,41 @@ class Recorder:
 
         out = {name: torch.cat(parts) for name, parts in self.states.items()}
         out |= {name: torch.cat(parts).sort(-1)[0] for name, parts in self.chosen.items()}
+        return out | self.routed(sparse_layers)
+
+    def routed(self, sparse_layers: list[int]) -> dict[str, Any]:
+        """`routes.N` alone; nothing where a router was not watched."""
+        import torch
+
         # The routers are called once a forward pass each, in the order of the layers.
-        if len(self.routes) == len(sparse_layers) * len(self.forwards):
-            for place, layer in enumerate(sparse_layers):
-                chosen = self.routes[place :: len(sparse_layers)]
-                out[f"routes.{layer}"] = torch.cat(chosen).to(torch.int32).sort(-1)[0]
-        return out
+        if len(self.routes) != len(sparse_layers) * len(self.forwards):
+            return {}
+        return {
+            f"routes.{layer}": torch.cat(self.routes[place :: len(sparse_layers)])
+            .to(torch.int32)
+            .sort(-1)[0]
+            for place, layer in enumerate(sparse_layers)
+        }
+
+    def shared(
+        self, sparse_layers: list[int], texts: Mapping[str, Sequence[int]]
+    ) -> dict[str, Any]:
+        """`TEXT.routes.N` (tokens, chosen) of texts that shared the passes; nothing where their rows cannot be told."""
+        passes = [
+            (ids.flatten().tolist(), positions.flatten().tolist())
+            for ids, positions in zip(self.ids, self.positions, strict=False)
+        ]
+        try:
+            rows = rows_of(passes, texts)
+        except LookupError:
+            return {}
+        found = self.routed(sparse_layers)
+        return {
+            f"{text}.{name}": value[own]
+            for text, own in rows.items()
+            for name, value in found.items()
+            if len(own) == len(texts[text])
+        }
 
 
 @contextmanager
@@ -46,6 +79,28 @@ def recording(model: Any) -> Iterator[Recorder]:
                 stack.enter_context(_choosing(indexer, recorder, f"chosen.{number}"))
         stack.enter_context(_hooked(model.model.norm, recorder, "final"))
         stack.enter_context(routing(model, lambda *a, **k: _note(recorder, *a, **k)))
+        yield recorder
+
+
+@contextmanager
+def recording_routes(model: Any) -> Iterator[Recorder]:
+    """Record where routers send tokens, and which tokens a pass has, of any number of texts at once."""
+    recorder = Recorder()
+
+    def embedded(module: Any, args: Any, kwargs: Any, output: Any) -> None:
+        ids = args[0] if args else next(iter(kwargs.values()))
+        recorder.ids.append(ids.detach().clone())
+
+    def entered(layer: Any, args: Any, kwargs: Any) -> None:
+        positions = positions_of(args, kwargs)
+        recorder.positions.append(positions.detach().clone())
+        recorder.forwards.append(len(positions))
+
+    with (
+        model.model.embed_tokens.register_forward_hook(embedded, with_kwargs=True),
+        model.model.layers[0].register_forward_pre_hook(entered, with_kwargs=True),
+        routing(model, lambda *a, **k: _note(recorder, *a, **k)),
+    ):
         yield recorder
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from . import dequantised, older, runs, synthetic
-from .observe import positions_of, recording
+from .observe import positions_of, recording, recording_routes
 from .plant import UNHEEDED, each, passed_through
 
 Tensors = dict[str, Any]
@@ -132,33 +132,58 @@ def replayed(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
 
 
 def late(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
-    """Many more greedy tokens than elsewhere: `late.tokens` and `late.logits` of every step."""
+    """Many more greedy tokens than elsewhere: `late.tokens`, `late.logits` of every step, and `late.routes.N`."""
     asked = request["late"]
-    prompt = request["prompts"][asked["prompt"]]
-    found = runs.generate(llm, {"late": prompt}, asked["steps"], prompt_logits=False)
-    return {f"late.{key}": value for key, value in found["late"].items()}
+    prompts = {"late": request["prompts"][asked["prompt"]]}
+    with recording_routes(model) as recorder:
+        found = runs.generate(llm, prompts, asked["steps"], prompt_logits=False)
+    routes = recorder.shared(request["sparse_layers"], runs.read(prompts, found))
+    return routes | {f"late.{key}": value for key, value in found["late"].items()}
 
 
 def sampled(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
-    """The token after a prompt drawn many times: `sampled|PROMPT.first`, `.again` by the same seeds, `.other`."""
-    name, prompt = next(iter(request["prompts"].items()))
-    drawn = {
-        key: runs.integers(_draw(llm, prompt, seed, count))
-        for key, seed, count in (("first", 1, SAMPLES), ("again", 1, SAMPLES), ("other", 2, FEW))
+    """The token after a prompt drawn many times: `sampled|first`, `sampled|again` by the same seeds, `sampled|other`.
+
+    `sampled|logits` (1 or draws, vocab) are what the first ones were drawn from, before temperature and top-p.
+    """
+    import torch
+
+    prompt = next(iter(request["prompts"].values()))
+    shown = not older.needed()
+    first, rows = _draw(llm, prompt, 1, SAMPLES, shown=shown)
+    # Older engines show what temperature and top-p have left; a greedy request is not drawn by either.
+    logits = rows if shown else _greedy(llm, prompt)
+    found = {
+        "first": first,
+        "again": _draw(llm, prompt, 1, SAMPLES)[0],
+        "other": _draw(llm, prompt, 2, FEW)[0],
+        "logits": torch.stack(logits),
+        "temperature": _numbers(TEMPERATURE),
+        "top_p": _numbers(TOP_P),
     }
-    settings = {"temperature": _numbers(TEMPERATURE), "top_p": _numbers(TOP_P)}
-    length = {"length": runs.integers([len(prompt)])}
-    found = {**drawn, **settings, **length}
-    return {f"sampled|{name}.{key}": value for key, value in found.items()}
+    return {f"sampled|{key}": value for key, value in found.items()}
 
 
-def _draw(llm: Any, prompt: list[int], seed: int, count: int) -> list[int]:
+def _draw(
+    llm: Any, prompt: list[int], seed: int, count: int, *, shown: bool = False
+) -> tuple[Any, list[Any]]:
+    """Tokens (count,), and where asked for the logits that each was drawn from."""
+    asked = {"logprobs": runs.every_token(llm), **runs.flat()} if shown else {}
     params = [
-        _sampling(temperature=TEMPERATURE, top_p=TOP_P, max_tokens=1, seed=1000 * seed + number)
+        _sampling(
+            temperature=TEMPERATURE, top_p=TOP_P, max_tokens=1, seed=1000 * seed + number, **asked
+        )
         for number in range(count)
     ]
-    outputs = older.generated(llm, [prompt] * count, params)
-    return [output.outputs[0].token_ids[0] for output in outputs]
+    outputs = [one.outputs[0] for one in older.generated(llm, [prompt] * count, params)]
+    tokens = runs.integers([one.token_ids[0] for one in outputs])
+    return tokens, [next(runs.rows_of(one.logprobs)) for one in outputs if shown]
+
+
+def _greedy(llm: Any, prompt: list[int]) -> list[Any]:
+    asked = {"logprobs": runs.every_token(llm), **runs.flat()}
+    found = older.generated(llm, [prompt], _sampling(temperature=0.0, max_tokens=1, **asked))
+    return [*runs.rows_of(found[0].outputs[0].logprobs)]
 
 
 def _sampling(**given: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import older
 from .faults import HOOKS
-from .observe import recording
+from .observe import recording, recording_routes
 from .places import Places, watching
 
 Prompts = Mapping[str, list[int]]
@@ -31,19 +31,37 @@ def alone(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
 
 
 def together(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
-    """All prompts in one call, so that prefill and decode of different requests share steps."""
-    with watching(model, request) as places:
-        result = generate(llm, request["prompts"], request["steps"], prompt_logits=True)
-    return _flat(result) | _joined(places, request)
+    """All prompts in one call, so that prefill and decode of different requests share steps.
+
+    With `PROMPT.routes.N` (tokens, chosen) where every row of the passes is known to be somebody's.
+    """
+    prompts = request["prompts"]
+    with watching(model, request) as places, recording_routes(model) as recorder:
+        result = generate(llm, prompts, request["steps"], prompt_logits=True)
+    found = _flat(result) | recorder.shared(request["sparse_layers"], read(prompts, result))
+    return found | _joined(places, request)
+
+
+def read(prompts: Prompts, results: Mapping[str, Mapping[str, Any]]) -> dict[str, list[int]]:
+    """What an engine read of each text: its prompt, and all that it generated but the last token."""
+    return {
+        name: [*prompt, *results[name]["tokens"].tolist()[:-1]] for name, prompt in prompts.items()
+    }
 
 
 def again(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
-    """Each prompt once more, without prompt logits, which would bypass the prefix cache."""
+    """Each prompt once more, without prompt logits, which would bypass the prefix cache.
+
+    `PROMPT.routes.N` are those of the tokens behind the `cached` ones.
+    """
     out: Tensors = {}
     with watching(model, request) as places:
         for name, prompt in request["prompts"].items():
             _by_itself(places, name)
-            out |= _flat(generate(llm, {name: prompt}, request["steps"], prompt_logits=False))
+            with recording_routes(model) as recorder:
+                found = _flat(generate(llm, {name: prompt}, request["steps"], prompt_logits=False))
+            routes = recorder.routed(request["sparse_layers"])
+            out |= found | {f"{name}.{key}": value for key, value in routes.items()}
     return out | _joined(places, request)
 
 
