@@ -12,7 +12,7 @@ from dspatch.errors import ProfileError
 
 PROGRAM = "ncu"
 OWN = (PROGRAM, "sh", "bash", "dash")  # what its own processes are called: it may be a script
-LAUNCHES = 20000  # that are counted at most; each costs some milliseconds
+LAUNCHES = 2000  # that are counted at most: each takes tens of milliseconds
 TIME, BYTES = "gpu__time_duration.sum", "dram__bytes.sum"
 NAME = "Kernel Name"
 

@@ -37,13 +37,13 @@ DEFAULT = "deepseek-v3"  # the model for an engine that no job built
 class Fitting:
     """How a small model is served where an engine was built for: its dtype, and the model's form.
 
-    `margin` is in nats: a greedy choice closer than that may turn by rounding. `share` is that of a
-    GPU's memory.
+    `margin` and `nats` are a `Server`'s, in that dtype; `share` is that of a GPU's memory.
     """
 
     dtype: str
     form: str
-    margin: float
+    margin: float = 0.3
+    nats: float = 0.5
     share: float | None = None
 
     def model(self, name: str) -> str:
@@ -51,11 +51,10 @@ class Fitting:
         return f"{name}/{self.form}" if self.form and "/" not in name else name
 
 
-# The MLA kernels of GPUs take two bytes a number and sixteen heads or more; margins as greedy.forced allows
-# and, in bfloat16, a hundred times its rounding of a logit of 14.
+# The MLA kernels of GPUs take two bytes a number and sixteen heads or more.
 FITTING = {
-    "cpu": Fitting(dtype="float32", form="", margin=1e-3),
-    "cuda": Fitting(dtype="bfloat16", form="sixteen-heads", margin=0.3, share=0.3),
+    "cpu": Fitting(dtype="float32", form="", margin=1e-3, nats=1e-3),
+    "cuda": Fitting(dtype="bfloat16", form="sixteen-heads", share=0.3),
 }
 
 
@@ -149,7 +148,8 @@ def _own(
     ):
         seconds["start"] = round(time.monotonic() - begun, 1)
         met = contact.meet(wire, SERVED_AS)
-        server = replace(met, own=True, margin=fitting(subject).margin, format=format)
+        fits = fitting(subject)
+        server = replace(met, own=True, margin=fits.margin, nats=fits.nats, format=format)
         results = _checked(server, console, limits, step, seconds)
     with _clock(seconds, "parsers"):
         results += tuple(parsers.check(python, checkpoint, SERVED_AS, step))

@@ -302,6 +302,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     state: State
+    refused_here = False  # once it has refused, it closes its connection without another word
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing is logged."""
@@ -373,6 +374,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _dead(self) -> bool:
         self.state.seen += 1
+        if self.refused_here:
+            self.close_connection = True
+            return True
         if self.state.fault in ("dies", "hangs") and self.state.seen > 12:
             time.sleep(1 if self.state.fault == "hangs" else 0)
             self.close_connection = True
@@ -381,6 +385,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: int, message: str) -> None:
         self.state.errors += 1
+        self.refused_here = True
         fault = self.state.fault
         if fault == "crashes" and "JSON: Recursion" in message:
             self.close_connection = True

@@ -33,7 +33,8 @@ class RefusedError(Exception):
 
 @dataclass(kw_only=True)
 class Server:
-    """What the checks ask. `margin` is in nats: a choice closer than that may turn by rounding.
+    """What the checks ask. `margin` is in nats: a choice closer than that may turn by rounding; `nats` what
+    log-probabilities may differ by between two runs of one request. Both are bfloat16's.
 
     `own` says that dspatch started it with a model whose words are known: more is asked then.
     `format` is the output format that its answers have; they are read as the engine's own.
@@ -43,6 +44,7 @@ class Server:
     model: str
     context: int | None = None
     margin: float = 0.3
+    nats: float = 0.5
     own: bool = False
     format: OutputFormat | None = None
     facts: dict[str, Any] = field(default_factory=dict)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 LARGEST = 16 << 20  # bytes of one answer that are read
 # Seconds: uvicorn closes a connection that was idle for five, and who uses it just then is cut off.
 IDLE = 1.0
+REFUSED = 400
 
 
 class GoneError(Exception):
@@ -96,7 +97,12 @@ class Wire:
             with self._connection().stream(
                 method, self.base + path, content=body, headers={**headers, **known}
             ) as response:
-                return _read(response, leave_after)
+                answer = _read(response, leave_after)
+                if answer.status >= REFUSED:
+                    # uvicorn closes a connection over which an error went, without a word: who uses it again
+                    # may be cut off.
+                    response.extensions["network_stream"].close()
+                return answer
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             raise GoneError(f"{type(error).__name__}: {error}".rstrip(": ")) from error
 

@@ -30,7 +30,7 @@ def refused(server: Server) -> Verdict:
     looked = Looked(what="wrong requests")
     for name, where, body, must in _requests(server):
         try:
-            answer = _posted(server, where, body)
+            answer = server.wire.post(where, body)
         except GoneError as error:
             looked.at(f"no answer: {error}", name)
             if server.wire.get("/v1/models").status != 200:
@@ -38,15 +38,6 @@ def refused(server: Server) -> Verdict:
             continue
         looked.at(judged(answer, must), name)
     return looked.verdict()
-
-
-def _posted(server: Server, where: str, body: Any) -> Answer:
-    """The answer; asked again on a new connection, as the wrong request before may have closed the old."""
-    try:
-        return server.wire.post(where, body)
-    except GoneError:
-        server.wire.close()
-        return server.wire.post(where, body)
 
 
 def _requests(server: Server) -> Iterator[tuple[str, str, Any, str]]:

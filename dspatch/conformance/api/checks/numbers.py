@@ -15,8 +15,6 @@ from dspatch.outputformat import CHUNK, Rules
 
 PARTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 SUM_SLACK = 1e-3  # a sum of float32 exponentials of rounded logarithms
-# Nats between two runs of one request: float32 rounding for a model of one's own, bf16 elsewhere.
-NATS = {True: 1e-3, False: 0.5}
 
 
 def usage(server: Server) -> Verdict:
@@ -165,8 +163,8 @@ def logprobs_streamed(server: Server) -> Verdict:
         looked.at("" if texts[0] == texts[1] else f"tokens {texts[1]}, not {texts[0]}", name)
         off = _off(whole.tokens, streamed.tokens)
         worst = max(worst, off)
-        looked.at("" if off <= NATS[server.own] else f"off by {off:.2g} nats", name)
-    return looked.verdict(f"largest difference {worst:.1g} nats, {NATS[server.own]:g} allowed")
+        looked.at("" if off <= server.nats else f"off by {off:.2g} nats", name)
+    return looked.verdict(f"largest difference {worst:.1g} nats, {server.nats:g} allowed")
 
 
 def _off(one: Sequence[Token], other: Sequence[Token]) -> float:
