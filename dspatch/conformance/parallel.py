@@ -109,8 +109,13 @@ def _logprobs(name: str, dtype: str, found: Mapping[str, Any]) -> CheckResult:
     return CheckResult(
         check="tp.logprobs", variant=name, dtype=dtype,
         status=status if found["compared"] and near and row and seen != "fail" else "fail",
-        measured=off, tolerance=limit, unit=row.unit if row else "", note="; ".join([*notes, told]),
+        measured=off, tolerance=limit, unit=_unit(dtype) if row else "", note="; ".join([*notes, told]),
     )  # fmt: skip
+
+
+def _unit(dtype: str) -> str:
+    typical = statistic.narrow(LIKE, dtype)
+    return "nats, median token of the median prompt" if typical else "nats"
 
 
 def _off(dtype: str, found: Mapping[str, Any]) -> float:

@@ -116,5 +116,6 @@ def test_a_report_tells_both_runs_of_a_model_and_goes_on_after_one_that_does_not
         ("tp.logprobs", "deepseek-v3", "pass"),
         ("tp.weights", "deepseek-v3", "pass"),
     ]
+    assert told.results[3].unit == "nats, median token of the median prompt"
     # The folder of a run that was judged goes; what it held is large.
     assert not (tmp_path / "tp-deepseek-v3").exists()
