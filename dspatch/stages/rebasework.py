@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 from dspatch import apply, batch, pins, series, treefiles
 from dspatch.apply import PatchedTree
-from dspatch.carry.rebase import rebase
+from dspatch.carry.rebase import between, rebase
 from dspatch.carry.rebase.carried import Carried, Side
 from dspatch.carry.rebase.history import Span
 from dspatch.carry.rebase.rebasestate import Wanted
-from dspatch.carry.uses import guard
+from dspatch.carry.uses import drift, guard
+from dspatch.carry.uses.drift import Drift
 from dspatch.checkout import Checkout
 from dspatch.console import Console
 from dspatch.errors import SignatureDriftError, UnknownRevisionError, UnpinnedRevisionError
@@ -77,7 +78,7 @@ def work(wanted: Wanted, skipped: Collection[str], console: Console) -> Work:
         step(f"the series on {wanted.onto}")
         with old_checkout.repo.reading(), new_checkout.repo.reading():
             carried = rebase.carry(old, new, skipped=skipped, span=span)
-            drift = _drift(new, carried, patches)
+            changed = _changed(new, carried, patches, console)
     return Work(
         wanted=wanted,
         resolved=resolved,
@@ -85,17 +86,25 @@ def work(wanted: Wanted, skipped: Collection[str], console: Console) -> Work:
         new=new,
         carried=tuple(carried),
         span=span,
-        drift=drift,
+        drift=changed,
     )
 
 
-def _drift(new: Side, carried: Sequence[Carried], patches: Series) -> str:
+def _changed(new: Side, carried: Sequence[Carried], patches: Series, console: Console) -> str:
     """What changed of the upstream symbols that the patches use, of which apply would make an error."""
     done = [result for result in rebase.results(carried) if result.outcome is not None]
     files = batch.after(new.files, done)
-    where = f"{new.checkout.engine} {new.rev}"
+    engine, repo = new.checkout.engine, new.checkout.repo
+
+    def dated(one: Drift) -> Drift:
+        with between.between(engine, one.written_for, new.rev, repo, console.note) as releases:
+            found = drift.since(one, ((release.rev, release.read) for release in releases))
+        return replace(one, since=found or new.rev)
+
     try:
-        guard.check(where, [one.patch for one in done], files, patches.traits)
+        guard.check(
+            f"{engine} {new.rev}", [one.patch for one in done], files, patches.traits, dated
+        )
     except SignatureDriftError as error:
         return f"{error.what} {error.why}".strip()
     return ""

@@ -119,7 +119,9 @@ def test_apply_refuses_a_release_on_which_a_used_symbol_changed(bench: Bench) ->
     assert not (bench.root / "work/jobs").exists()
     assert ("drift", "cpu-mla/patch.toml") in rules(bench)
     rebase = ("patch", "rebase", "--rev", "v1.0", "--onto", "v2.0", "--dry-run")
-    assert "argument 1 was `q` and is `scale`" in bench.json(*rebase)["drift"]
+    told = bench.json(*rebase)["drift"]
+    assert "argument 1 was `q` and is `scale`" in told
+    assert "is    function (scale, q) since v2.0" in told
     looked_at = bench.run("patch", "range-diff", "v1.0", "v2.0")
     assert looked_at.splitlines()[1].split() == ["cpu-mla", "same"]
     assert "cpu-mla" in bench.run("patch", "why", "vllm/platform.py:11", "--rev", "v2.0")

@@ -43,7 +43,7 @@ def test_what_a_patch_uses_is_found_through_types_bases_and_re_exports() -> None
     assert found["mini.backends.Attention.scale"] == ("attribute", "read")
     assert found["mini.backends.Attention.__init__"][1:] == (
         "call (_, _, _)",
-        "override method (heads, scale, dims)",
+        "override method (heads, scale, dims) -> None",
     )
     assert found["mini.backends.Attention.expand"][1:] == ("call (_, _)", "passed on")
     assert found["mini.backends.Attention.dtypes"] == ("attribute", "assign")
@@ -175,7 +175,7 @@ PLANTED = {
     ),
     "new abstract method": (
         ABSTRACT, "    def expand(self", "    @abstractmethod\n    def warm(self): ...\n\n    def expand(self",
-        "mini.backends.Attention", "`warm` is abstract now",
+        "mini.backends.Attention", "`warm` is abstract, and our `OurAttention` does not define it",
     ),
     "base class took a name of ours": (
         ABSTRACT, "    def expand(self", "    def _own(self): ...\n\n    def expand(self",

@@ -168,7 +168,20 @@ def test_drift_on_any_pin_is_found(bench: Bench) -> None:
     bench.generate(written, later)
     (fault,) = bench.faults(written, later)
     assert fault.rule == "drift"
-    assert "on 2.0, mini.ops.decode: argument 1 was `q` and is `scale`" in fault.what
+    assert "from 2.0 on, mini.ops.decode: argument 1 was `q` and is `scale`" in fault.what
+
+
+def test_drift_is_told_once_with_the_pins_that_have_it(bench: Bench) -> None:
+    trees = [bench.tried()]
+    for rev, ops in (("2.0", "scale, q"), ("3.0", "q, scale"), ("10.0", "scale, q")):
+        bench.upstream.files["mini/ops.py"] = OPS.replace("q, scale", ops).encode()
+        trees.append(bench.tried(rev))
+    bench.generate(*trees)
+    (fault,) = bench.faults(*trees)
+    assert fault.what.startswith("on 2.0, 10.0, mini.ops.decode: ")
+    assert "was   function (q, scale) in 1.0\n" in fault.what
+    (last,) = bench.faults(*trees[:1], *trees[2:])
+    assert last.what.startswith("from 10.0 on, ")
 
 
 def test_a_patch_that_names_no_pin_it_was_written_for_is_found(bench: Bench) -> None:

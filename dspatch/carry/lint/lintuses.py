@@ -15,6 +15,7 @@ from dspatch.carry.uses.names import Names
 from dspatch.carry.uses.usesfile import Recorded
 from dspatch.patchfile import Patch
 from dspatch.pins.lookup import same
+from dspatch.pins.store import version_key
 from dspatch.traits import Trait
 
 Places = Sequence[Tried | Released]
@@ -108,17 +109,21 @@ def drifts(
     found: dict[str, tuple[Drift, ...]] = {}
     for one in here:
         with one.reading():
-            uses = guard.nearest(patch, recorded, one.facts(known)).uses
-            found[one.rev] = drift.check(uses, Names(one.files.read))
-    for rev, drifts in found.items():
-        for each in drifts:
-            if not any(guard.waives(waived, each) for waived in patch.waived):
-                yield in_patch(
-                    "drift",
-                    patch,
-                    f"on {rev}, {each.words}",
-                    "mend the patch, or waive it with a reason",
-                )
+            recorded_there = guard.nearest(patch, recorded, one.facts(known))
+            found[one.rev] = tuple(
+                replace(each, written_for=recorded_there.written_for)
+                for each in drift.check(recorded_there.uses, Names(one.files.read))
+            )
+    revs = sorted(found, key=version_key)
+    for each, seen in _together(found, revs).items():
+        if not any(guard.waives(waived, each) for waived in patch.waived):
+            where = _where(seen, revs)
+            yield in_patch(
+                "drift",
+                patch,
+                f"{where}, {each.words}",
+                "mend the patch, or waive it with a reason",
+            )
     every = [each for drifts in found.values() for each in drifts]
     for waived in patch.waived if all_tried else ():
         if not any(guard.waives(waived, each) for each in every):
@@ -128,3 +133,18 @@ def drifts(
                 f"nothing on any pin needs the waiver of `{waived.symbol}`",
                 "remove it",
             )
+
+
+def _together(found: Mapping[str, Sequence[Drift]], revs: Sequence[str]) -> dict[Drift, list[str]]:
+    """Each drift once, with the revisions that have it."""
+    seen: dict[Drift, list[str]] = {}
+    for rev in revs:
+        for each in found[rev]:
+            seen.setdefault(each, []).append(rev)
+    return seen
+
+
+def _where(seen: Sequence[str], revs: Sequence[str]) -> str:
+    """Some of the revisions looked at, oldest first, in words."""
+    lasting = list(revs[revs.index(seen[0]) :]) == list(seen)
+    return f"from {seen[0]} on" if lasting else f"on {', '.join(seen)}"

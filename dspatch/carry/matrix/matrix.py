@@ -114,7 +114,7 @@ def _held(cell: Cell, patch: Patch, files: Files, facts: Traits) -> Cell:
     found = guard.drifts(patch, Names(files.read), facts)
     if not found:
         return cell
-    why = "; ".join(f"{drift.symbol}: {', '.join(drift.changes)}" for drift in found)
+    why = "; ".join(drift.line for drift in found)
     return replace(cell, verdict="signature drift", why=why)
 
 

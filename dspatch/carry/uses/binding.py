@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dspatch import syntax
+from dspatch.carry.uses import forms
 from dspatch.carry.uses.signatures import Parameter, Parameters
 
 
@@ -163,7 +164,16 @@ def _override_change(
         return "" if taken else f"callers may pass `{new.name}`, which ours does not take"
     if old.kind != new.kind:
         return f"`{new.name}` was {_kind(old)} and is {_kind(new)}"
+    if ours is not None and not _still_takes(ours, old, new):
+        return f"`{new.name}` was {old.form} and is {new.form}"
     if ours is None or old.default == new.default:
         return ""
     became_optional = old.default is None
     return "" if became_optional and not ours.is_required else _default_changed(old, new)
+
+
+def _still_takes(ours: Parameter, old: Parameter, new: Parameter) -> bool:
+    """Whether ours takes what callers give now, by what it says itself, or as they gave it before."""
+    if ours.form != forms.ANY and forms.fits(new.form, ours.form):
+        return True
+    return forms.fits(new.form, old.form)

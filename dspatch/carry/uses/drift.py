@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from dspatch.carry.uses import signatures
-from dspatch.carry.uses.binding import call_changes, differences, override_changes, parse_call
+from dspatch.carry.uses import overrides, signatures
+from dspatch.carry.uses.binding import call_changes, differences, parse_call
+from dspatch.carry.uses.modules import Read
 from dspatch.carry.uses.names import Names
 from dspatch.carry.uses.usesfile import Use
 from dspatch.carry.uses.values import Class, Function, Value
@@ -23,8 +24,9 @@ GONE = "gone"
 class Drift:
     """One upstream symbol that is not what our code was written for.
 
-    `changes` says in words what that means for our code, `where` which code that is, and
-    `written_for` the pin on which that code was recorded.
+    `changes` says in words what that means for our code, `where` which code that is and `ways` how it
+    uses the symbol; `written_for` is the release on which that was recorded, and `since` the first one
+    with what it is now, where that was looked for.
     """
 
     symbol: str
@@ -32,15 +34,29 @@ class Drift:
     now: str
     changes: tuple[str, ...]
     where: tuple[str, ...]
+    ways: tuple[str, ...] = ()
     written_for: str = ""
+    since: str = ""
 
     @property
     def words(self) -> str:
         """The drift in a few lines."""
+        written_for = f" in {self.written_for}" if self.written_for else ""
+        since = f" since {self.since}" if self.since else ""
         return (
             f"{self.symbol}: {'; '.join(self.changes)}\n"
-            f"    was   {self.was}\n    is    {self.now}\n    used  {', '.join(self.where)}"
+            f"    was   {self.was}{written_for}\n    is    {self.now}{since}\n"
+            f"    used  {', '.join(self.where)}"
         )
+
+    @property
+    def line(self) -> str:
+        """The drift in one line."""
+        told = f"{self.symbol}: {', '.join(self.changes)}"
+        written_for = f" in {self.written_for}" if self.written_for else ""
+        if self.now in (GONE, self.was):
+            return told
+        return f"{told}; was {self.was}{written_for}, is {self.now}"
 
 
 def check(uses: Iterable[Use], names: Names) -> tuple[Drift, ...]:
@@ -49,16 +65,34 @@ def check(uses: Iterable[Use], names: Names) -> tuple[Drift, ...]:
     names: those of the patched tree. Only the modules that the symbols lead to are parsed.
     """
     found: list[Drift] = []
-    for use in uses:
+    held = tuple(uses)
+    defined = {use.symbol: use.where for use in held if any(map(overrides.replaces, use.ways))}
+    for use in held:
         below_one_gone = any(
             d.now == GONE and use.symbol.startswith((f"{d.symbol}.", f"{d.symbol}(")) for d in found
         )
         if not below_one_gone:
-            found.extend(_drift(use, names))
+            found.extend(_drift(overrides.here(use, names), names, defined))
     return tuple(found)
 
 
-def _drift(use: Use, names: Names) -> Iterator[Drift]:
+def since(found: Drift, releases: Iterable[tuple[str, Read]]) -> str | None:
+    """The first of some releases, oldest first, on which a symbol is what it is now; `None` when none is.
+
+    releases: each with what reads its files.
+    """
+    for release, read in releases:
+        names = Names(read)
+        value = names.walk(found.symbol)
+        now = GONE if value is None else signatures.shape(names, value, found.ways)
+        if now == found.now:
+            return release
+    return None
+
+
+def _drift(use: Use, names: Names, defined: Mapping[str, Collection[str]]) -> Iterator[Drift]:
+    if not use.ways:  # on this tree our code does not use it
+        return
     value = names.walk(use.symbol) or _elsewhere(use, names)
     if value is None:
         if _can_be_followed(use.symbol, names) and not _unnamed(use.symbol, names):
@@ -66,16 +100,18 @@ def _drift(use: Use, names: Names) -> Iterator[Drift]:
         return
     now = signatures.shape(names, value, use.ways)
     changes = [] if now == use.shape else _changes(use, now)
-    changes += [
-        c for way in use.ways if way.startswith("subclass") for c in _taken(way, value, names)
-    ]
+    if isinstance(value, Class) and any(map(overrides.extends, use.ways)):
+        changes += overrides.undefined(use, value, names, defined)
+        changes += overrides.taken(use, value, names)
     if changes:
         yield _found(use, now, changes)
 
 
 def _found(use: Use, now: str, changes: list[str]) -> Drift:
     unique = tuple(dict.fromkeys(changes))
-    return Drift(symbol=use.symbol, was=use.shape, now=now, changes=unique, where=use.where)
+    return Drift(
+        symbol=use.symbol, was=use.shape, now=now, changes=unique, where=use.where, ways=use.ways
+    )
 
 
 def _can_be_followed(symbol: str, names: Names) -> bool:
@@ -117,51 +153,27 @@ def _unnamed(symbol: str, names: Names) -> bool:
 
 def _changes(use: Use, now: str) -> list[str]:
     """What a change of shape means for the ways in which our code uses the symbol."""
-    was_kind, now_kind = _kind(use.shape), _kind(now)
+    was_kind, now_kind = signatures.kind(use.shape), signatures.kind(now)
+    ways = use.ways
     if was_kind != now_kind and not ({was_kind, now_kind} <= _DATA):
-        return [f"it was {_named(was_kind)} and is {_named(now_kind)}"]
-    return [change for way in use.ways for change in _of_way(way, use.shape, now)]
+        ways = tuple(way for way in ways if overrides.kind(way) == now_kind)
+        if ways != use.ways:
+            return [f"it was {_named(was_kind)} and is {_named(now_kind)}"]
+    return [change for way in ways for change in _of_way(way, use.shape, now)]
 
 
 def _of_way(way: str, was: str, now: str) -> Iterator[str]:
     word, _, rest = way.partition(" ")
     before, after = signatures.parse(was), signatures.parse(now)
-    if word == "write" and _kind(now) == "property":
+    if word == "write" and signatures.kind(now) == "property":
         yield "our code sets it, and it is a property"
-    if word == "subclass":
-        yield from _newly_abstract(was, now, rest.split())
-    if before is None or after is None:
-        return
-    if word == "call":
-        yield from call_changes(parse_call(rest), before, after)
-    elif word == "override":
-        own = signatures.parse(rest)
-        if own is not None:
-            yield from override_changes(own, before, after)
-    elif way == "passed on":
-        yield from differences(before, after)
-
-
-def _newly_abstract(was: str, now: str, own: list[str]) -> Iterator[str]:
-    for name in sorted(_abstract(now) - _abstract(was) - set(own)):
-        yield f"`{name}` is abstract now, and our subclass does not define it"
-
-
-def _taken(way: str, value: Value, names: Names) -> Iterator[str]:
-    """Methods of our subclass that a base now has too, so that ours stand in their place."""
-    if not isinstance(value, Class):
-        return
-    for name in way.split(" ")[1:]:
-        if names.of_class(value, name) is not None:
-            yield f"it has a `{name}` now, which our subclass's own `{name}` would replace"
-
-
-def _abstract(shape: str) -> set[str]:
-    return set(shape.partition(" abstract: ")[2].split())
-
-
-def _kind(shape: str) -> str:
-    return shape.partition(" (")[0].partition(" abstract: ")[0]
+    if word == "override":
+        yield from overrides.changes(rest, was, now)
+    elif before is not None and after is not None:
+        if word == "call":
+            yield from call_changes(parse_call(rest), before, after)
+        elif way == "passed on":
+            yield from differences(before, after)
 
 
 def _named(kind: str) -> str:

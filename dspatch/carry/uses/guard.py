@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,18 +70,24 @@ def waives(waived: Waived, found: Drift) -> bool:
     return waived.symbol == found.symbol and waived.shape in (None, found.now)
 
 
-def check(where: str, patches: Sequence[Patch], files: Files, known: Mapping[str, Trait]) -> None:
+def check(
+    where: str,
+    patches: Sequence[Patch],
+    files: Files,
+    known: Mapping[str, Trait],
+    dated: Callable[[Drift], Drift] = lambda drift: drift,
+) -> None:
     """Raise `SignatureDriftError` that tells every drift under the patches of a tree.
 
     where: the engine and revision, as the error names them. files: those of the patched tree.
-    known: the traits that the patches may name.
+    known: the traits that the patches may name. dated: adds since which release a drift is there.
     """
     with verdicts.kept(_key(where, patches, known), files) as read:
         if read is None:
             return
         names, facts = Names(read), Traits(known, read)
         found = {patch: drifts(patch, names, facts) for patch in patches}
-        failed = {patch: some for patch, some in found.items() if some}
+        failed = {patch: tuple(map(dated, some)) for patch, some in found.items() if some}
         if failed:
             raise _error(where, failed)
 

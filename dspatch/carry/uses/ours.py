@@ -253,6 +253,16 @@ class Ours:
                 return found
         return None
 
+    def overridden(self, cls: Class, name: str) -> Ref | None:
+        """What of upstream a class's own `name` stands in for, also behind bases of ours that have one."""
+        for base in self.bases(cls):
+            assert isinstance(base.value, Class)
+            own = not self.is_upstream(class_path(base.value))
+            found = self.overridden(base.value, name) if own else self.attribute(base, name)
+            if found is not None:
+                return found
+        return None
+
     def bases(self, cls: Class) -> Iterator[Ref]:
         """The bases of a class by the paths that its module gives them."""
         scope = Scope(module=cls.module)

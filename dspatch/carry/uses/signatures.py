@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from dspatch import syntax
+from dspatch.carry.uses import forms
+from dspatch.carry.uses.bindings import bindings
 from dspatch.carry.uses.names import Names
 from dspatch.carry.uses.values import (
     Class,
@@ -22,6 +24,7 @@ from dspatch.carry.uses.values import (
     decorator_name,
     is_dataclass,
     last_name,
+    scope_of,
 )
 
 # Bases that give a class no constructor of its own to ask about.
@@ -30,11 +33,15 @@ _PLAIN = frozenset({"object", "ABC", "Generic", "Protocol"})
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """One parameter: `default` is the text of its default, `None` when it has none."""
+    """One parameter: `default` is the text of its default, `None` when it has none.
+
+    `form` is that of its annotation, as `forms` has it.
+    """
 
     name: str
     kind: str  # "positional", "either", "keyword", "*", "**"
     default: str | None = None
+    form: str = forms.ANY
 
     @property
     def is_required(self) -> bool:
@@ -43,13 +50,14 @@ class Parameter:
 
 
 Parameters = tuple[Parameter, ...]
+Told = Callable[[ast.expr | None], str]
 
 
 def shape(names: Names, value: Value, ways: Collection[str] = ()) -> str:
     """What a value is, in one line that changes when its use would have to.
 
     A class tells its constructor only to those who call or extend it, and its abstract methods only
-    to those who extend it.
+    to those who extend it. A method tells what it takes and gives only to those who override it.
     """
     match value:
         case Module():
@@ -57,18 +65,38 @@ def shape(names: Names, value: Value, ways: Collection[str] = ()) -> str:
         case Class():
             return _class_shape(names, value, {way.split(" ")[0] for way in ways})
         case Function():
-            return _function_shape(value)
+            overridden = any(way.startswith("override ") for way in ways)
+            return override_shape(names, value) if overridden else _function_shape(names, value)
         case Data():
             return value.kind
         case Instance() | Items() | Super():
             return "value"
 
 
-def _function_shape(function: Function) -> str:
+def override_shape(names: Names, function: Function) -> str:
+    """What a method is to those who override it, and what one that overrides it is to its callers."""
+
+    def told(annotation: ast.expr | None) -> str:
+        return forms.form(names, annotation, scope_of(function))
+
+    gives = forms.given(names, function)
+    words = _function_shape(names, function, told)
+    return words if gives == forms.ANY else f"{words} -> {gives}"
+
+
+def _function_shape(names: Names, function: Function, told: Told | None = None) -> str:
     if function.kind == "property":
         return "property"
-    words = "async " if isinstance(function.node, ast.AsyncFunctionDef) else ""
-    return f"{words}{function.kind} {text(bound_parameters(function))}"
+    words = "async " if _is_awaited(names, function) else ""
+    return f"{words}{function.kind} {text(bound_parameters(function, told))}"
+
+
+def _is_awaited(names: Names, function: Function) -> bool:
+    """Whether a call gives what has to be awaited; a generator is stepped through, whatever makes it."""
+    if not isinstance(function.node, ast.AsyncFunctionDef):
+        return False
+    managed = any(decorator_name(d) in forms.MANAGERS for d in function.node.decorator_list)
+    return not managed and not forms.is_generator(names.body(function))
 
 
 def _class_shape(names: Names, cls: Class, ways: Collection[str]) -> str:
@@ -81,28 +109,32 @@ def _class_shape(names: Names, cls: Class, ways: Collection[str]) -> str:
     return f"{words} abstract: {' '.join(abstract)}" if abstract else words
 
 
-def bound_parameters(function: Function) -> Parameters:
+def bound_parameters(function: Function, told: Told | None = None) -> Parameters:
     """The parameters that a caller gives: without `self` or `cls`."""
-    parameters = of_arguments(function.node.args)
+    parameters = of_arguments(function.node.args, told)
     bound = function.kind in ("method", "classmethod")
     return parameters[1:] if bound and parameters and parameters[0].kind != "*" else parameters
 
 
-def of_arguments(args: ast.arguments) -> Parameters:
-    """The parameters of a `def`."""
+def of_arguments(args: ast.arguments, told: Told | None = None) -> Parameters:
+    """The parameters of a `def`; `told` gives the form of an annotation."""
+
+    def parameter(a: ast.arg, kind: str, default: ast.expr | None = None) -> Parameter:
+        form = forms.ANY if told is None else told(a.annotation)
+        return Parameter(name=a.arg, kind=kind, default=_text_of(default), form=form)
+
     named = [*args.posonlyargs, *args.args]
     defaults: list[ast.expr | None] = [None] * (len(named) - len(args.defaults))
     kinds = ["positional"] * len(args.posonlyargs) + ["either"] * len(args.args)
-    found = [
-        Parameter(name=a.arg, kind=kind, default=_text_of(default))
-        for a, kind, default in zip(named, kinds, [*defaults, *args.defaults], strict=True)
-    ]
+    found = list(map(parameter, named, kinds, [*defaults, *args.defaults]))
     if args.vararg is not None:
-        found.append(Parameter(name=args.vararg.arg, kind="*"))
-    for a, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
-        found.append(Parameter(name=a.arg, kind="keyword", default=_text_of(default)))
+        found.append(parameter(args.vararg, "*"))
+    found += [
+        parameter(a, "keyword", default)
+        for a, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)
+    ]
     if args.kwarg is not None:
-        found.append(Parameter(name=args.kwarg.arg, kind="**"))
+        found.append(parameter(args.kwarg, "**"))
     return tuple(found)
 
 
@@ -111,7 +143,7 @@ def _text_of(default: ast.expr | None) -> str | None:
 
 
 def text(parameters: Parameters) -> str:
-    """Parameters as Python writes them, without annotations."""
+    """Parameters as Python writes them, with the forms of their annotations."""
     words: list[str] = []
     last = ""
     for one in parameters:
@@ -119,22 +151,50 @@ def text(parameters: Parameters) -> str:
             words.append("/")
         if one.kind == "keyword" and last not in ("keyword", "*"):
             words.append("*")
-        stars = one.kind if one.kind.startswith("*") else ""
-        words.append(stars + one.name + ("" if one.default is None else f"={one.default}"))
+        words.append(_parameter_text(one))
         last = one.kind
     if last == "positional":
         words.append("/")
     return f"({', '.join(words)})"
 
 
+def _parameter_text(one: Parameter) -> str:
+    stars = one.kind if one.kind.startswith("*") else ""
+    told = "" if one.form == forms.ANY else f": {one.form}"
+    sign = " = " if told else "="
+    return stars + one.name + told + ("" if one.default is None else sign + one.default)
+
+
 def parse(words: str) -> Parameters | None:
     """The parameters in the text of a shape, `None` when it has none."""
-    start, end = words.find("("), words.rfind(")")
+    found = _parsed(words)
+    return None if found is None else of_arguments(found.args, _told_in_text)
+
+
+def gives(words: str) -> str:
+    """The form of what the text of a shape says that a call gives."""
+    found = _parsed(words)
+    if found is None:
+        return words.partition(" -> ")[2] or forms.ANY
+    return forms.ANY if found.returns is None else ast.unparse(found.returns)
+
+
+def kind(words: str) -> str:
+    """What the text of a shape says that a symbol is."""
+    return words.partition(" (")[0].partition(" abstract: ")[0].partition(" -> ")[0]
+
+
+def _told_in_text(annotation: ast.expr | None) -> str:
+    return forms.ANY if annotation is None else ast.unparse(annotation)
+
+
+def _parsed(words: str) -> ast.FunctionDef | None:
+    start = words.find("(")
     if start < 0:
         return None
-    module = syntax.parse(f"def f{words[start : end + 1]}: ...")
+    module = syntax.parse(f"def f{words[start:].partition(' abstract: ')[0]}: ...")
     assert isinstance(module.body[0], ast.FunctionDef)
-    return of_arguments(module.body[0].args)
+    return module.body[0]
 
 
 # -- constructors ------------------------------------------------------------------------------
@@ -218,11 +278,13 @@ def _plain(words: str) -> bool:
 
 
 def abstract_methods(names: Names, cls: Class) -> tuple[str, ...]:
-    """The methods that a subclass must define before it can be instantiated."""
+    """The methods that a class or its subclass must still define before it can be instantiated."""
     decided: dict[str, bool] = {}
     for owner in names.mro(cls):
-        for statement in owner.node.body:
-            if isinstance(statement, FunctionNode):
-                decorators = {decorator_name(d) for d in statement.decorator_list}
-                decided.setdefault(statement.name, "abstractmethod" in decorators)
+        for name, binding in bindings(owner.node.body).items():
+            if isinstance(binding.node, FunctionNode):
+                decorators = {decorator_name(d) for d in binding.node.decorator_list}
+                decided.setdefault(name, any(d.startswith("abstract") for d in decorators))
+            elif binding.annotation is None or binding.value is not None:
+                decided.setdefault(name, False)
     return tuple(sorted(name for name, abstract in decided.items() if abstract))

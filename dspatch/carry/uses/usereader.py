@@ -170,12 +170,25 @@ class Reader(ast.NodeVisitor):
         for statement in cls.node.body:
             if not self.is_ours(statement):
                 continue
-            for name, way in _defined(statement):
-                for base in self.ours.bases(cls):
-                    ref = self.ours.attribute(base, name)
-                    if ref is not None:
-                        self.add(ref.path, way)
-                        break
+            for name, way in self._defined(cls, statement):
+                ref = self.ours.overridden(cls, name)
+                if ref is not None:
+                    self.add(ref.path, way)
+
+    def _defined(self, cls: Class, statement: ast.stmt) -> Iterable[tuple[str, str]]:
+        """The names that a statement of a class body defines, each with the way it overrides."""
+        if isinstance(statement, FunctionNode):
+            method = Function(module=cls.module, node=statement, owner=cls)
+            yield (
+                statement.name,
+                f"override {signatures.override_shape(self.ours.after, method)}",
+            )
+        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            yield statement.target.id, "assign"
+        elif isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                if isinstance(target, ast.Name):
+                    yield target.id, "assign"
 
     # -- expressions ---------------------------------------------------------------------------
 
@@ -240,23 +253,3 @@ class Reader(ast.NodeVisitor):
             return
         called_by_others = isinstance(ref.value, Function) and ref.value.kind != "property"
         self.add(ref.path, "passed on" if way == "read" and called_by_others else way)
-
-
-def _defined(statement: ast.stmt) -> Iterable[tuple[str, str]]:
-    """The names that a statement of a class body defines, each with the way it overrides."""
-    if isinstance(statement, FunctionNode):
-        method = Function(module="", node=statement, owner=Class(module="", node=_NOWHERE))
-        if method.kind == "property":
-            yield statement.name, "override property"
-        else:
-            own = signatures.text(signatures.bound_parameters(method))
-            yield statement.name, f"override {method.kind} {own}"
-    elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-        yield statement.target.id, "assign"
-    elif isinstance(statement, ast.Assign):
-        for target in statement.targets:
-            if isinstance(target, ast.Name):
-                yield target.id, "assign"
-
-
-_NOWHERE = ast.ClassDef(name="", bases=[], keywords=[], body=[], decorator_list=[])
