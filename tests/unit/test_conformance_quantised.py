@@ -128,6 +128,9 @@ def test_a_dtype_that_no_kernel_computes_in_is_refused() -> None:
         ("0.27.1", "fp8", FULL, "ruled out", "absorb"),
         ("0.27.1", "gptq", FULL, "ruled out", "router"),
         ("0.13.0", "fp8", FULL, "ruled out", "no CPU kernel"),
+        ("0.6.0", "fp8", FULL, "ruled out", ""),  # patched: V3 is there, and dequantises
+        ("0.6.0", "fp8", FULL, "confirmed", "deepseek-v3-model"),
+        ("0.6.3", "fp8", FULL, "ruled out", "no CPU kernel"),
         ("no version", "awq", set(), "confirmed", ""),
     ],
 )
@@ -144,6 +147,13 @@ def test_a_router_that_kernels_take_is_not_refused() -> None:
     plain = small.case("deepseek-v2-lite/awq")
     assert not quantised.refused("vllm", "0.27.1", plain, set(), asked("open"))
     assert quantised.refused("vllm", "0.13.0", plain, set(), asked("open"))
+
+
+def test_the_loader_that_dequantises_is_v3_s_alone() -> None:
+    for name in ("deepseek-v2-lite/fp8", "deepseek-v2/fp8"):
+        assert quantised.refused("vllm", "0.6.0", small.case(name), FULL, asked("ruled out"))
+    assert not quantised.never("vllm", "0.6.0", "fp8-blocks")
+    assert quantised.never("vllm", "0.8.5", "fp8-blocks")
 
 
 def test_eight_bits_are_refused_for_what_the_kernels_know_whatever_the_dtype() -> None:
