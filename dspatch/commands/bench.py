@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dspatch import options
+from dspatch.commands import together
 from dspatch.commands.groups import bench
 from dspatch.console import Console
 
@@ -245,6 +246,15 @@ def load(
     show_load.told(stage.run(_one(place, engine), peer, wanted, console), console)
 
 
+OF_SOAK = (
+    (
+        "url",
+        ("model", "engine"),
+        "--model and --engine go with --of: --url names a server that runs",
+    ),
+)
+
+
 @bench.command("soak")
 @_engine_of("The engine whose server is started", required=False)
 @click.option(
@@ -287,6 +297,7 @@ def soak(
     from dspatch.stages import show_soak
     from dspatch.stages import soak as stage
 
+    together.check(OF_SOAK)
     if (place is None) == (url is None) or (url is None) != (pid is None):
         raise click.UsageError("give --of, or --url with --pid")
     console, plan = Console(as_json=as_json), Plan(seconds=minutes * 60, pause=pause)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dspatch import options
-from dspatch.commands import server, words
+from dspatch.commands import server, together, words
 from dspatch.console import Console
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def conformance(
 
     console = Console(as_json=as_json)
     asked = server.taken(given)
-    _need_together()
+    together.check(APART, NEEDED)
     given["variants"] = words.models(given["variants"])
     if prepare is not None:
         _prepare(prepare, given, console)
@@ -163,16 +163,6 @@ def conformance(
             adversarial=adversarial,
         )  # fmt: skip
         show.proven(_run(env, wheel, given, console, wanted, tp), console)
-
-
-def _need_together() -> None:
-    """Raise a usage error for options of which one says nothing, or another thing, beside the other."""
-    for one, others, why in APART:
-        if server.typed([one]) and server.typed(others):
-            raise click.UsageError(why)
-    for one, other, why in NEEDED:
-        if server.typed([one]) and not server.typed([other]):
-            raise click.UsageError(why)
 
 
 def _wanted(

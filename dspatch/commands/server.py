@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
+
+from dspatch.commands import together
 
 if TYPE_CHECKING:
     from dspatch.console import Console
@@ -65,29 +66,18 @@ def taken(given: dict[str, Any]) -> dict[str, Any] | None:
     """
     found = {name: given.pop(name) for name in ("url", "api", *OF_URL, *LIMITS)}
     if found["url"] is None and not found["api"]:
-        _refuse(
-            (*OF_URL, *LIMITS), "goes with --url" if typed(OF_URL) else "goes with --url or --api"
+        together.refuse(
+            (*OF_URL, *LIMITS),
+            "goes with --url" if together.typed(OF_URL) else "goes with --url or --api",
         )
         return None
-    _refuse(OF_NUMBERS, "is about numbers, and a server is checked by its words")
+    together.refuse(OF_NUMBERS, "is about numbers, and a server is checked by its words")
     if found["url"] is None:
-        _refuse(OF_URL, "goes with --url")
+        together.refuse(OF_URL, "goes with --url")
     else:
         others = ("api", "env", "wheel", "rev", "engine", "variants")
-        _refuse(others, "does not go with --url, which names a server that runs")
+        together.refuse(others, "does not go with --url, which names a server that runs")
     return found
-
-
-def typed(names: Sequence[str]) -> list[str]:
-    """Those of the options that stand on the command line."""
-    context = click.get_current_context()
-    return [n for n in names if context.get_parameter_source(n) is ParameterSource.COMMANDLINE]
-
-
-def _refuse(names: Sequence[str], why: str) -> None:
-    if wrong := typed(names):
-        flags = {p.name: p.opts[0] for p in click.get_current_context().command.params}
-        raise click.UsageError(f"{flags[wrong[0]]} {why}")
 
 
 def check(

@@ -128,6 +128,16 @@ def test_one_server_is_named(words: list[str]) -> None:
     assert stop.value.code == 2
 
 
+@pytest.mark.parametrize("words", [["--model", "deepseek-v3"], ["--engine", "vllm"]])
+def test_what_a_running_server_cannot_be_told_is_refused(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["bench", "soak", "--url", "http://127.0.0.1:1", "--pid", "1", *words])
+    assert stop.value.code == 2
+    assert "--model and --engine go with --of" in capsys.readouterr().err
+
+
 def points(per_second: float, noise: float, seed: int = 1) -> list[tuple[float, float]]:
     dice = random.Random(seed)
     return [(float(t), 100 + per_second * t + dice.gauss(0, noise)) for t in range(60)]
