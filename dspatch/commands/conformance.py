@@ -40,6 +40,10 @@ APART = (
         "--names loads no weights: only --variant goes with it, and what says the engine",
     ),
     ("selftest", ("tp",), "--tp plants its faults, exchanged shards, in every run"),
+    (
+        "backend", ("prepare", "names", "url", "api", "against", "tp"),
+        "--backend says which engine of LMDeploy is run on small models",
+    ),
 )  # fmt: skip
 NEEDED = (("against", "checkpoints", _LOST), ("prompts", "against", _LOST))
 
@@ -62,6 +66,11 @@ NEEDED = (("against", "checkpoints", _LOST), ("prompts", "against", _LOST))
     "--dtype", metavar="NAME",
     help="What the engine computes in; only with tolerances that were measured.  [default: float32,"
     " of quantised models bfloat16]",
+)  # fmt: skip
+@click.option(
+    "--backend", type=click.Choice(["turbomind", "pytorch"]),
+    help="Which of LMDeploy's engines is run, on a GPU.  [default with --env: turbomind; a job's wheel"
+    " has its conversion of weights proven, without one]",
 )  # fmt: skip
 @click.option(
     "--reference-ops", is_flag=True, help="Run the plain-PyTorch twin of every patched operator."
@@ -103,6 +112,7 @@ def conformance(
     wheel: Path | None,
     checkpoints: tuple[Path, ...],
     dtype: str | None,
+    backend: str | None,
     reference_ops: bool,
     selftest: bool,
     adversarial: bool,
@@ -146,6 +156,7 @@ def conformance(
     console = Console(as_json=as_json)
     asked = server.taken(given)
     together.check(APART, NEEDED)
+    _need_backends(backend, given["engine"])
     given["variants"] = words.models(given["variants"])
     if prepare is not None:
         _prepare(prepare, given, console)
@@ -159,21 +170,34 @@ def conformance(
     else:
         wanted = _wanted(
             given["variants"], dtype, tp, quantised or "",
+            "bfloat16" if given["engine"] == "lmdeploy" and (backend or env) else "float32",
+            backend=backend or "",
             reference_ops=reference_ops, selftest=selftest, fresh=fresh, checkpoints=checkpoints,
             adversarial=adversarial,
         )  # fmt: skip
         show.proven(_run(env, wheel, given, console, wanted, tp), console)
 
 
+def _need_backends(backend: str | None, engine: str | None) -> None:
+    """Raise a usage error for a backend of an engine that has but one."""
+    if backend and engine != "lmdeploy":
+        raise click.UsageError("--backend goes with --engine lmdeploy, which has two engines")
+
+
 def _wanted(
-    models: tuple[str, ...], dtype: str | None, tp: int | None, form: str, **more: Any
+    models: tuple[str, ...],
+    dtype: str | None,
+    tp: int | None,
+    form: str,
+    usually: str,
+    **more: Any,
 ) -> Wanted:
     from dspatch.conformance import quantised
     from dspatch.stages import proving
 
     if tp and quantised.stored(models):
         raise click.UsageError("--tp runs unquantised models")
-    usual = quantised.DTYPE if form else proving.DTYPE
+    usual = quantised.DTYPE if form else usually
     chosen = quantised.dtype(dtype, models, usual)
     return proving.Wanted(models=models, dtype=chosen, quantised=form, **more)
 

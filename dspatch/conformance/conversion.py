@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dspatch.conformance import engineconfig, given, oracle, small, tolerance
+from dspatch.conformance import engineconfig, given, oracle, refused, small, tolerance
 from dspatch.conformance.faults import Fault
 from dspatch.conformance.oracle import Golden, Oracle
 from dspatch.conformance.report import CheckResult, Report, Status
@@ -28,8 +28,6 @@ MEASURED = {
 }
 DTYPE = "float32"
 NOT_RUN = "the engine was not started: what its conversion wrote was run instead, in float64"
-# How a patched conversion says that the engine cannot compute a model, as against failing at it.
-REFUSES = "NotImplementedError: TurboMind"
 STOPPED = "nothing: TurboMind was asked for"
 FAULTS = (
     ("softmax-scale", "conversion.attention", ()),
@@ -208,17 +206,10 @@ def _named(one: Ran, text: str) -> str:
     return text.replace(str(one.golden.checkpoint.given), one.case.name)
 
 
-def refusal(result: CheckResult) -> str:
-    """Why the release does not compute a model, where this is the result that says so; else empty."""
-    said = result.check == "conversion.done" and result.status == "not-shown"
-    note = result.note.removeprefix(f"refused: {REFUSES.removesuffix('TurboMind')}")
-    return note.partition(". Ask for ")[0] if said else ""
-
-
 def _done(one: Ran) -> CheckResult:
     error = _named(one, one.conversion.error)
-    if error.startswith(REFUSES):
-        return _result(one, "conversion.done", "not-shown", f"refused: {error}")
+    if refused.is_one(error):
+        return _result(one, "conversion.done", "not-shown", f"{refused.TOLD}{error}")
     note = error or f"given to the engine as {', '.join(one.conversion.facts['dtypes'])}"
     return _result(one, "conversion.done", "fail" if error else "pass", note)
 

@@ -17,6 +17,7 @@ class Fault:
 
     A `hook` fault changes the running engine, and its name is known to the engine's worker; a
     `load` fault spoils the stream of weights as `plant` says (`drop`, `swap` or `scale` names).
+    A `start` fault stands in what an engine loads or is set to; its name is known to the worker, and it takes a start.
     A `conversion` fault spoils what an engine converted (see `oracle_worker/spoiled.py`).
     `run` is the run that shows it, `at` the places, by layer and operation, at one of which a
     diagnosis must find it; empty of a run that asks one thing only. `hook` is the worker's name for
@@ -25,7 +26,7 @@ class Fault:
     """
 
     name: str
-    kind: Literal["hook", "load", "conversion"]
+    kind: Literal["hook", "load", "start", "conversion"]
     caught_by: str
     at: tuple[str, ...]
     run: Run = "alone"
@@ -105,6 +106,10 @@ def _product(hook: str, *needs: str) -> Fault:
     return _asked(f"{hook}-in-products", "kernels.quantised", "multiplied", *needs, hook=hook)
 
 
+def _started(name: str, caught_by: str, *needs: str, run: Run = "alone") -> Fault:
+    return Fault(name=name, kind="start", caught_by=caught_by, at=("",), run=run, needs=needs)
+
+
 def _load(name: str, caught_by: str, at: str, *needs: str, **plant: list[str]) -> Fault:
     return Fault(name=name, kind="load", caught_by=caught_by, at=(at,), needs=needs, plant=plant)
 
@@ -162,6 +167,7 @@ FAULTS: tuple[Fault, ...] = (
     _hook("logits-capped", "logits.topk", "head"),
     _asked("angles-stretched", "rope.table", "turned"),
     _asked("cache-lost-late", "decode.late", "late"),
+    _asked("foreign-row-after-scoring", "decode.scored", "scored"),
     _asked("temperature-ignored", "sampling.distribution", "sampled", "unquantised"),
     _asked("top-p-ignored", "sampling.distribution", "sampled", "unquantised"),
     _asked("seed-ignored", "sampling.seed", "sampled", "unquantised"),
@@ -201,6 +207,15 @@ FAULTS: tuple[Fault, ...] = (
         swap=[_expert(number, "down") for number in (3, 4)],
     ),
     _load("block-scaled", "weights.values", "1.experts", "unquantised", scale=[_expert(5, "gate")]),
+    _started("norm-at-one", "golden.fp32"),
+    _started("shared-expert-lost", "golden.fp32"),
+    _started("softmax-factor-lost", "golden.fp32", "yarn"),
+    _started("rope-in-halves", "golden.fp32"),
+    _started("experts-exchanged", "golden.fp32"),
+    _started("routed-scaling-lost", "greedy.forced", "routed-scaling"),
+    _started("router-bias-lost", "golden.fp32", "router-bias"),
+    _started("prompts-not-cut", "prefill.chunked"),
+    _started("prefixes-not-cached", "prefix.hit", run="again"),
 )
 
 

@@ -44,6 +44,7 @@ RUN_CHECKS = {
     "ladder": ("layers.ladder",),
     "replayed": ("routes.replayed",),
     "late": ("decode.late",),
+    "scored": ("decode.scored",),
     "routed": ("kernels.route",),
     "turned": ("rope.table",),
     "sampled": ("sampling.distribution", "sampling.seed"),
@@ -75,6 +76,7 @@ class Planted:
     dtype: str = "float32"
     device: str = "cpu"
     there: float | None = None
+    black_box: bool = False
 
     @property
     def found_at(self) -> str:
@@ -85,10 +87,11 @@ class Planted:
     def misplaced(self) -> bool:
         """Whether the fault was caught and its place is another than where it was planted.
 
-        In a dtype without a band for numbers inside the model nothing can be looked for. Where only some
+        In a dtype without a band for numbers inside the model nothing can be looked for, nor in an engine that shows
+        nothing inside. Where only some
         tokens are wrong, in less than float32 it may be told further down, or not at all.
         """
-        unknown = diagnosis.band(self.dtype, self.device) is None
+        unknown = self.black_box or diagnosis.band(self.dtype, self.device) is None
         if unknown or self.outcome != "caught" or self.found_at in self.fault.at:
             return False
         narrow = statistic.narrow("layers.inside", self.dtype)
@@ -148,34 +151,46 @@ def run(
     options: Options | None = None,
     progress: Progress = engines.silent,
 ) -> Selftest:
-    """Run each model clean and under every fault that it can have: two engine starts a model."""
+    """Run each model clean and under every fault that it can have: two starts a model, or one a fault.
+
+    An engine that shows nothing inside takes a start for each fault that stands in what it loads.
+    """
     cases = [small.case(name) for name in variants]
     bench = suite.make_bench(
         python=python, out=out, engine=engine, options=options, progress=progress
     )
     golden = bench.oracle.golden(cases, progress)
     pairs = list(zip(cases, golden, strict=True))
-    trials = [suite.trial(case, one, hooks=True) for case, one in pairs]
-    trials += [suite.trial(case, one, loads=True) for case, one in pairs]
+    trials = [suite.trial(case, one, hooks=True, engine=engine) for case, one in pairs]
+    starts = suite.starts(engine)
+    trials += [suite.trial(case, one, loads=True) for case, one in pairs if not starts]
     observed = suite.observe(bench, trials)
-    seen = suite.measured(bench, list(zip([*golden, *golden], observed, strict=True)))
+    both = [*golden, *golden][: len(observed)]
+    seen = suite.measured(bench, list(zip(both, observed, strict=True)))
     for one in observed:
         one.tensors.unlink(missing_ok=True)
     clean, spoiled = seen[: len(cases)], seen[len(cases) :]
     judged = [(one, suite.results(one)) for one in clean]
-    planted = [row for one in clean for row in _hooked(one)]
+    planted = [row for one in clean for row in _hooked(one, outside=starts)]
     planted += [row for one in spoiled for row in _loaded(one)]
     return Selftest(
         clean=suite.report(bench, observed[: len(cases)], judged), planted=tuple(planted)
     )
 
 
-def _hooked(seen: Seen) -> list[Planted]:
+def _hooked(seen: Seen, *, outside: bool = False) -> list[Planted]:
+    """The faults of runs; those planted from `outside` an engine are seen in its answers alone."""
     if "error" in seen.facts:
         return []
+    if outside:
+        seen = replace(seen, facts={**seen.facts, "watched": []})
     refused = seen.facts["refused"]
     rows = []
-    for fault in faults.fitting("hook", seen.config):
+    kinds = ("hook", "start") if outside else ("hook",)
+    apart = bool(seen.facts.get("reads_apart"))
+    for fault in (one for kind in kinds for one in faults.fitting(kind, seen.config)):
+        if fault.caught_by in checks.READS_APART and not apart:
+            continue
         under = replace(seen, runs={**seen.runs, fault.run: f"fault/{fault.name}:"})
         judged = checks.judge(under, RUN_CHECKS[fault.run])
         found = () if fault.name in refused else tuple(judged)
@@ -199,8 +214,9 @@ def _row(fault: Fault, seen: Seen, found: tuple[CheckResult, ...], refused: str)
         results=found,
         refused=refused,
         diagnosis=diagnosis.diagnose(seen, found, causes.unasked),
-        rules=rules_of(seen, fault.run) if found and fault.kind == "hook" else {},
+        rules=rules_of(seen, fault.run) if found and fault.kind != "load" else {},
         there=inside.at(seen, fault) if found else None,
+        black_box=seen.black_box,
     )
 
 

@@ -119,6 +119,18 @@ def converted(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*plain, *forms, *asked]))
 
 
+def on_gpu(names: Iterable[str], backend: str) -> list[str]:
+    """The small models that prove these variants in an engine whose kernels want heads and groups of some numbers.
+
+    A name with a form stands for itself. Raises `UnknownVariantError` as `standing_for`.
+    """
+    asked = list(names)
+    formed = [name for name in asked if "/" in name]
+    chosen = [name for name in standing_for(asked) if "/" not in name]
+    forms = rules()["gpu"][backend or "turbomind"]
+    return list(dict.fromkeys([*(forms.get(name, name) for name in chosen), *formed]))
+
+
 def adversarial(names: Iterable[str]) -> list[str]:
     """The forms in which these variants are tried for what published models do not show.
 

@@ -16,11 +16,16 @@ NARROW = {
     "greedy.forced": "mean of all tokens",
     "decode.paged": FOLLOWED,
     "decode.late": FOLLOWED,
+    "decode.scored": FOLLOWED,
     "inv.selfkl": "median token",
     "prefill.chunked": FOLLOWED,
     "prefix.hit": FOLLOWED,
     "batch.mixed": FOLLOWED,
 }
+# Of an engine that shows nothing inside, whose experts nobody can go to; its limits are those of `cuda-answers`, say.
+ANSWERED = "median token of the median prompt"
+BY_ANSWERS = tuple(name for name, what in NARROW.items() if what == FOLLOWED)
+ANSWERS = "-answers"
 # What is judged in every dtype, of a check that once judged something else.
 ALWAYS = {"sampling.distribution": "by the engine's own logits"}
 
@@ -30,21 +35,30 @@ def narrow(check: str, dtype: str) -> bool:
     return dtype != "float32" and check in NARROW
 
 
-def judged(check: str, dtype: str) -> str:
+def blind(check: str, dtype: str) -> bool:
+    """Whether an engine that shows nothing inside is judged by something else than others are."""
+    return dtype != "float32" and check in BY_ANSWERS
+
+
+def judged(check: str, dtype: str, device: str = "cpu") -> str:
     """What the unit of a check's measure ends with in this dtype; empty where the unit alone says it."""
+    if device.endswith(ANSWERS):
+        return ANSWERED
     return NARROW[check] if narrow(check, dtype) else ALWAYS.get(check, "")
 
 
-def unit(check: str, dtype: str, plain: str) -> str:
+def unit(check: str, dtype: str, plain: str, device: str = "cpu") -> str:
     """The unit of a check's measure in a dtype, from that of its worst token."""
-    end = judged(check, dtype)
+    end = judged(check, dtype, device)
     return plain if plain.endswith(end) else f"{plain}, {end}"
 
 
-def of(check: str, dtype: str, unit: str) -> bool:
+def of(check: str, dtype: str, unit: str, device: str = "cpu") -> bool:
     """Whether a tolerance in this unit is one of what the check measures in the dtype."""
-    ends = {*NARROW.values(), *ALWAYS.values()}
-    return {end for end in ends if unit.endswith(f", {end}")} == {judged(check, dtype)} - {""}
+    ends = {*NARROW.values(), *ALWAYS.values(), ANSWERED}
+    return {end for end in ends if unit.endswith(f", {end}")} == {judged(check, dtype, device)} - {
+        ""
+    }
 
 
 def rank(value: float | None) -> float:

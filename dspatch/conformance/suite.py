@@ -107,7 +107,7 @@ def _run(bench: Bench, named: Sequence[Case], given: Sequence[Case]) -> Report:
     observed = observe(
         bench,
         [
-            trial(case, one, further=more)
+            trial(case, one, engine=bench.engine, further=more)
             for case, one, more in zip(cases, golden, further, strict=True)
         ],
     )
@@ -161,14 +161,27 @@ def make_bench(
     )
 
 
+def starts(engine: str) -> bool:
+    """Whether faults of what an engine loads take a start each, as nothing in it can be changed while it runs."""
+    return bool(getattr(engines.get(engine), "STARTS", False))
+
+
 def trial(
-    case: Case, golden: Golden, *, hooks: bool = False, loads: bool = False, further: bool = False
+    case: Case,
+    golden: Golden,
+    *,
+    engine: str = "vllm",
+    hooks: bool = False,
+    loads: bool = False,
+    further: bool = False,
 ) -> Trial:
-    """What the engine does with a case; with its hook faults, or only its faults of loading.
+    """What the engine does with a case; with its hook faults and those of starts, or only its faults of loading.
 
     With `further` prompts it is not asked again what takes none.
     """
-    planted = {kind: faults.fitting(kind, case.features) for kind in ("hook", "load")}
+    kinds = ("hook", "load", "start")
+    planted = {kind: faults.fitting(kind, case.features) for kind in kinds}
+    apart = starts(engine)
     return Trial(
         name=case.name,
         checkpoint=golden.checkpoint.given,
@@ -178,9 +191,12 @@ def trial(
         sparse_layers=case.sparse_layers,
         golden=golden.path,
         hook_faults=[
-            {"name": f.name, "run": f.run, "hook": f.plants} for f in planted["hook"] if hooks
+            {"name": f.name, "run": f.run, "hook": f.plants}
+            for f in planted["hook"]
+            if hooks and (apart or f.run != "scored")
         ],
-        probes=() if loads else asked(case, further=further),
+        start_faults=[{"name": f.name, "run": f.run} for f in planted["start"] if hooks and apart],
+        probes=() if loads else asked(case, further=further, apart=apart),
         late=small.late(),
         lookup={} if loads else passkey.asked(case.config),
         load_faults=[f.plant for f in planted["load"]] if loads else [],
@@ -193,11 +209,15 @@ def _prompts(case: Case) -> dict[str, list[int]]:
     return found if "passkey" not in case.config else {"block": found["block"]}
 
 
-def asked(case: Case, *, further: bool = False) -> tuple[Probe, ...]:
-    """The runs that ask one thing each, of those that the model has; with `further` prompts, that take any."""
+def asked(case: Case, *, further: bool = False, apart: bool = False) -> tuple[Probe, ...]:
+    """The runs that ask one thing each, of those that the model has; with `further` prompts, that take any.
+
+    `apart`: the engine reads prompts by requests of their own.
+    """
     known: tuple[Probe, ...] = ("turned", "passkey")
     if "passkey" not in case.config:
-        left = UNQUANTISED if case.stored else QUANTISED
+        left: tuple[Probe, ...] = UNQUANTISED if case.stored else QUANTISED
+        left = left if apart else (*left, "scored")
         known = tuple(name for name in PROBES if name not in (*left, "passkey"))
     return tuple(name for name in known if not (further and name in UNPROMPTED))
 

@@ -75,7 +75,7 @@ def _stopped(error: str) -> Symptom:
 
 def _weights(seen: Seen) -> Symptom | None:
     weights = seen.measures.get("weights")
-    if not weights:
+    if not weights or not weights["compared"]:
         return None
     told = {**lost(weights, seen.config), "not what the checkpoint has:": weights["differing"]}
     wrong = [(_order(*_of_tensor(name)), name, what) for what in told for name in told[what]]

@@ -68,7 +68,7 @@ def row(check: str, dtype: str, device: str = "cpu") -> Tolerance | None:
     A row of the worst token says nothing of a typical one, which the check may measure in this dtype.
     """
     found = table().get((check, dtype, device))
-    return found if found is not None and statistic.of(check, dtype, found.unit) else None
+    return found if found is not None and statistic.of(check, dtype, found.unit, device) else None
 
 
 def why_none(check: str, dtype: str, device: str = "cpu") -> str:

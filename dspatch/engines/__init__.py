@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,8 +22,9 @@ def silent(_: str) -> None:
 class Options:
     """How an engine is started.
 
-    `reference_ops` switches every patched operator to its plain-PyTorch twin. `timeout` is in
-    seconds, for all trials of one call. `variables` are added to the engine's environment.
+    `backend` says which one, of an engine that has several. `reference_ops` switches every patched operator to its
+    plain-PyTorch twin. `timeout` is in seconds, for all trials of one call. `variables` are added to the engine's
+    environment.
     """
 
     dtype: str = "float32"
@@ -35,6 +36,15 @@ class Options:
     threads: int = 2
     timeout: float = 1800.0
     variables: Mapping[str, str] = field(default_factory=dict)
+    backend: str = ""
+
+    def fitting(self, context: int) -> Options:
+        """The same with room for a context; a long one goes in eight chunks or so, not in hundreds."""
+        return replace(
+            self,
+            max_model_len=max(self.max_model_len, context),
+            max_num_batched_tokens=max(self.max_num_batched_tokens, context // 8),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +53,9 @@ class Trial:
 
     With `load_faults` the engine only loads the spoiled weights; otherwise it runs every prompt
     (token ids by name) for `steps` greedy tokens: alone, together, again; and the run that each of
-    `hook_faults` names, under that fault. `golden` is a safetensors file whose `PROMPT.ids` and
-    `PROMPT.rows` say at which positions of which texts the operations inside are to be recorded.
+    `hook_faults` names, under that fault, and each of `start_faults`, in a start of its own. `golden` is a
+    safetensors file whose `PROMPT.ids` and `PROMPT.rows` say at which positions of which texts the operations
+    inside are to be recorded.
     `probes` name further runs, that ask one thing each; one that an engine does not know is not made.
     With `only_alone` each prompt is run by itself, and nothing else.
     `late` is the `prompt` and the number of `steps` of one that goes on for long, `lookup` the `prompt` of a
@@ -60,6 +71,7 @@ class Trial:
     golden: Path | None = None
     hook_faults: Sequence[Mapping[str, str]] = ()
     load_faults: Sequence[Mapping[str, Any]] = ()
+    start_faults: Sequence[Mapping[str, str]] = ()
     probes: Sequence[str] = ()
     late: Mapping[str, Any] = field(default_factory=dict)
     only_alone: bool = False
@@ -92,7 +104,8 @@ class Observed:
     @property
     def known(self) -> dict[str, Any]:
         """What a report says of the engine: its versions, and the device that it ran on."""
-        return {key: self.facts[key] for key in ("vllm", "torch", "device") if key in self.facts}
+        told = ("vllm", "lmdeploy", "backend", "torch", "device")
+        return {key: self.facts[key] for key in told if key in self.facts}
 
     @property
     def shown(self) -> bool:
@@ -149,9 +162,9 @@ def get(name: str) -> Engine:
     Raises `UnknownEngineError`, and `EngineError` for a module that is none.
     """
     from dspatch import pins
-    from dspatch.engines import vllm
+    from dspatch.engines import lmdeploy, vllm
 
-    known: dict[str, Engine] = {vllm.NAME: vllm}
+    known: dict[str, Engine] = {vllm.NAME: vllm, lmdeploy.NAME: lmdeploy}
     if name in known:
         return known[name]
     module = pins.engine(name).module

@@ -2,96 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import signal
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dspatch.engines import Observed, Options, Parsers, Progress, Trial, served, unserved, worker
+from dspatch.engines import Observed, Options, Parsers, Progress, Trial, running, served
 from dspatch.engines.serving import HOST, Service
-from dspatch.errors import EngineError
 
 NAME = "vllm"
-WORKERS = Path(__file__).with_name("workers")
-RESULT = "result.json"
-# Written after each part of a run, for the case that the process does not live to write the result.
-PARTIAL = "partial.json"
+WORKERS = running.WORKERS
 SERVED = served(NAME)
 
 
 def observe(
     python: Path, trials: Sequence[Trial], *, out: Path, options: Options, progress: Progress
 ) -> list[Observed]:
-    """Run the trials, one after the other, in one process of `python`; one folder each in `out`.
-
-    A trial whose process dies has that as its error, and the next ones start anew. Raises
-    `EngineError` when there is no vLLM at all, `ProcessTimeoutError` past the options' timeout.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    log = out / "engine.log"
-    folders = [out / f"{number}-{one.name.replace('/', '-')}" for number, one in enumerate(trials)]
-    waiting = list(zip(trials, folders, strict=True))
-    done: list[Observed] = []
-    for _, folder in waiting:
-        shutil.rmtree(folder, ignore_errors=True)
-    while waiting:
-        progress(f"starting vLLM for {', '.join(one.name for one, _ in waiting)}")
-        ended = _process(python, waiting, out, log, options)
-        reported = [_observed(*pair) for pair in waiting if (pair[1] / RESULT).is_file()]
-        done += reported or [_died(*waiting[0], ended)]
-        _need_vllm(done[-1], log)
-        waiting = waiting[len(reported) or 1 :]
-    return done
-
-
-def _process(
-    python: Path, waiting: Sequence[tuple[Trial, Path]], out: Path, log: Path, options: Options
-) -> str:
-    """Run the worker, which ends at the first trial that fails; how it died, or nothing."""
-    asked = [_request(one, folder, options) for one, folder in waiting]
-    done = worker.run(
-        python,
-        WORKERS / "vllm_worker",
-        {"trials": asked},
-        out,
+    """Run the trials, one after the other, in one process of `python`; raises as `running.observe`."""
+    run = running.Worker(
+        engine=NAME,
+        title="vLLM",
+        package="vllm_worker",
+        served=SERVED,
         env=environment(options),
-        log=log,
+        request=lambda trial, folder: _request(trial, options),
         timeout=options.timeout,
-        check=False,
     )
-    return _ending(done.returncode, done.stderr)
-
-
-def _ending(code: int, said: str) -> str:
-    """How a process ended that ended badly, with the last thing that it said; else nothing."""
-    if code == 0:
-        return ""
-    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-    last = said.splitlines()[-1:] or ["nothing"]
-    return f"{how}; it said last: {last[0]}"
-
-
-def _need_vllm(observed: Observed, log: Path) -> None:
-    if observed.error == "ModuleNotFoundError: No module named 'vllm'":
-        raise EngineError(
-            "The interpreter that was to run vLLM does not have it.",
-            why=observed.error,
-            next=f"build a wheel first, or read the log: {log}",
-        )
-
-
-def _died(trial: Trial, folder: Path, why: str) -> Observed:
-    """What a process that died had shown, and that it died."""
-    partial = folder / PARTIAL
-    facts = json.loads(partial.read_text()) if partial.is_file() else {}
-    reached = facts.get("reached", ())
-    when = f" after `{reached[-1]}`" if reached else ""
-    facts |= {"error": f"the process died{when}: {why or 'without a result'}"}
-    return Observed(trial=trial, tensors=folder / "result.safetensors", facts=facts)
+    return running.observe(run, python, trials, out, progress)
 
 
 def environment(options: Options) -> dict[str, str]:
@@ -156,27 +94,10 @@ def service(
     return Service(argv=argv, env={**environment(options), **own})
 
 
-def _request(trial: Trial, folder: Path, options: Options) -> dict[str, Any]:
+def _request(trial: Trial, options: Options) -> dict[str, Any]:
     return {
         **asdict(trial),
         "checkpoint": str(trial.checkpoint),
         "golden": str(trial.golden) if trial.golden else None,
-        "out": str(folder),
-        "options": asdict(_fitting(options, trial.context)),
+        "options": asdict(options.fitting(trial.context)),
     }
-
-
-def _fitting(options: Options, context: int) -> Options:
-    """The options with room for a context; a long one goes in eight chunks or so, not in hundreds."""
-    return replace(
-        options,
-        max_model_len=max(options.max_model_len, context),
-        max_num_batched_tokens=max(options.max_num_batched_tokens, context // 8),
-    )
-
-
-def _observed(trial: Trial, folder: Path) -> Observed:
-    facts = json.loads((folder / RESULT).read_text())
-    if "error" in facts and (why := unserved(NAME, SERVED, facts.get("vllm", ""))):
-        facts["error"] += f" ({why})"
-    return Observed(trial=trial, tensors=folder / "result.safetensors", facts=facts)

@@ -56,6 +56,7 @@ def run(subjects: Sequence[Subject], wanted: Wanted, file: Path, console: Consol
 
     models = [small.case(name).name for name in wanted.models or MODELS]
     for subject in subjects:
+        _need_watched(subject)
         prove_any.need_machine(subject)
     prepare_work()
     numbers: list[Seen] = []
@@ -64,6 +65,18 @@ def run(subjects: Sequence[Subject], wanted: Wanted, file: Path, console: Consol
             numbers += _measured(subject, wanted, models, console, step)
     names = tuple(subject.name.partition(" (")[0] for subject in subjects)
     return _written(numbers, names, models, file)
+
+
+def _need_watched(subject: Subject) -> None:
+    """Raise `CalibrationError` for an engine whose faults are seen in its answers alone: they set no other's limits."""
+    from dspatch.conformance import suite
+
+    if suite.starts(subject.engine):
+        raise CalibrationError(
+            f"limits cannot be measured with {subject.engine}.",
+            why="its faults are planted from outside and seen in its answers, which have limits of their own",
+            next="calibrate with vLLM; dspatch conformance --selftest shows what each fault measures",
+        )
 
 
 def _written(

@@ -31,14 +31,18 @@ def run(job: Job, console: Console, wanted: Wanted) -> Proven:
     from dspatch.conformance import quantised
 
     wheel = receipt.require(job, "build-wheel")["wheel"]
-    converts = _converts(job, wheel["path"])
+    converts = _converts(job, wheel["path"], wanted)
     if not converts:
         need_machine(job)
     proving.need_tolerances(wanted.dtype)
     variants = receipt.require(job, "apply")["variants"]
-    choose = proving.models_to_convert if converts else proving.models_of
-    models = choose(wanted, variants)
+    models = (
+        proving.models_to_convert(wanted, variants)
+        if converts
+        else proving.models_to_run(job.id.engine, wanted, variants)
+    )
     if not converts:
+        proving.need_computed_in(job.id.engine, wanted.dtype)
         quantised.need_dtype(models, wanted.dtype)
     inputs = _inputs(wheel["sha256"], models, wanted)
     with job.locked():
@@ -61,7 +65,7 @@ def _measure(
             "wanted": wanted,
             "step": step,
         }
-        if _converts(job, wheel.name):
+        if _converts(job, wheel.name, wanted):
             version = version_of(wheel.name)
             done = proving.convert(str(job.id), wheel=wheel, version=version, **shared)
         else:
@@ -82,8 +86,8 @@ def version_of(wheel: str) -> str:
     return str(WheelName.parse(wheel).version)
 
 
-def _converts(job: Job, wheel: str) -> bool:
-    return proving.converts(job.id.engine, version_of(wheel))
+def _converts(job: Job, wheel: str, wanted: Wanted) -> bool:
+    return proving.converts(job.id.engine, version_of(wheel), wanted)
 
 
 def _inputs(wheel: str, models: Sequence[str], wanted: Wanted) -> str:
@@ -91,7 +95,7 @@ def _inputs(wheel: str, models: Sequence[str], wanted: Wanted) -> str:
     from dspatch.conformance import suite
 
     own = [str(folder) for folder in wanted.checkpoints]
-    given = [wheel, list(models), own, wanted.reference_ops, wanted.dtype]
+    given = [wheel, list(models), own, wanted.reference_ops, wanted.dtype, wanted.backend]
     inputs = [*given, *suite.inputs()]
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 

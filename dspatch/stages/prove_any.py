@@ -139,11 +139,12 @@ def run(subject: Subject, console: Console, wanted: Wanted) -> Proven:
     Raises `NoGpuError` for a build for GPUs on a machine without one.
     """
     proving.need_tolerances(wanted.dtype)
-    if subject.wheel is not None and proving.converts(subject.engine, subject.version):
+    if subject.wheel is not None and proving.converts(subject.engine, subject.version, wanted):
         return _converted(subject, subject.wheel, console, wanted)
     from dspatch.conformance import quantised
 
-    models = proving.models_of(wanted, variants.names())
+    proving.need_computed_in(subject.engine, wanted.dtype)
+    models = proving.models_to_run(subject.engine, wanted, variants.names())
     chosen = engines.get(subject.engine)
     need_machine(subject)
     if why := engines.unserved(subject.engine, getattr(chosen, "SERVED", ()), subject.version):

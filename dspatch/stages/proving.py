@@ -33,6 +33,7 @@ class Wanted:
     With `checkpoints`, folders of the user's own, no other models but those that are named.
     `adversarial`: the forms in which faults show that published models hide, and no others.
     `quantised`: the models in this quantised form, and no others.
+    `backend`: the engine of an engine that has several; run, and not its conversion of weights proven.
     `fresh` measures again although nothing changed since the last report.
     """
 
@@ -44,6 +45,7 @@ class Wanted:
     checkpoints: tuple[Path, ...] = ()
     adversarial: bool = False
     quantised: str = ""
+    backend: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +88,9 @@ def measure(
         "out": folder / "conformance",
         "variants": models,
         "engine": engine,
-        "options": Options(reference_ops=wanted.reference_ops, dtype=wanted.dtype),
+        "options": Options(
+            reference_ops=wanted.reference_ops, dtype=wanted.dtype, backend=wanted.backend
+        ),
         "progress": step,
     }
     tested = selftests.run(**given) if wanted.selftest else None
@@ -94,11 +98,16 @@ def measure(
     return told(name, report, folder / "report", tested)
 
 
-def converts(engine: str, version: str) -> bool:
-    """Whether it is the conversion of weights that is proven: of an engine that no CPU can run."""
+def converts(engine: str, version: str, wanted: Wanted) -> bool:
+    """Whether it is the conversion of weights that is proven: of an engine that no CPU can run.
+
+    Whoever names a backend wants it run.
+    """
     from dspatch.engines import turbomind
 
-    return engine == turbomind.NAME and turbomind.release(version) is not None
+    return (
+        engine == turbomind.NAME and turbomind.release(version) is not None and not wanted.backend
+    )
 
 
 def convert(
@@ -148,6 +157,19 @@ def environment(engine: str, wheel: Path, step: Callable[[str], None]) -> Path:
     return for_wheel(engine, wheel, step).python
 
 
+def need_computed_in(engine: str, dtype: str) -> None:
+    """Raise `NoToleranceError` for a dtype that an engine does not compute in."""
+    from dspatch import engines
+
+    known = getattr(engines.get(engine), "DTYPES", ())
+    if known and dtype not in known:
+        raise NoToleranceError(
+            f"{engine} does not compute in {dtype}.",
+            why=f"its engines know {' and '.join(known)}",
+            next=f"say in what it shall: --dtype {known[0]}",
+        )
+
+
 def need_tolerances(dtype: str) -> None:
     """Raise `NoToleranceError` for a dtype in which nobody has measured what the checks accept."""
     from dspatch.conformance import tolerance
@@ -195,9 +217,10 @@ def check(done: Proven) -> None:
 
 
 def _need_computed(done: Proven) -> None:
-    from dspatch.conformance.conversion import refusal
+    from dspatch.conformance import refused
 
-    reasons = {one.variant: refusal(one) for one in done.report.results if refusal(one)}
+    told = ((one.variant, refused.reason(one)) for one in done.report.results)
+    reasons = {model: why for model, why in told if why}
     if reasons and reasons.keys() == {one.variant for one in done.report.results}:
         raise UncomputableError(
             f"{done.name}: it computes none of the models that were asked for.",
@@ -217,6 +240,16 @@ def models_for(variants: Sequence[str]) -> list[str]:
 def models_of(wanted: Wanted, variants: Sequence[str]) -> list[str]:
     """The models that were named, those of the variants where none were; none beside checkpoints."""
     return _models(wanted, variants, models_for)
+
+
+def models_to_run(engine: str, wanted: Wanted, variants: Sequence[str]) -> list[str]:
+    """The models that an engine is run on: of LMDeploy's engines those that their kernels take, else as `models_of`."""
+    from dspatch.conformance import small
+    from dspatch.engines import lmdeploy
+
+    if engine != lmdeploy.NAME:
+        return models_of(wanted, variants)
+    return _models(wanted, variants, lambda names: small.on_gpu(names, wanted.backend))
 
 
 def _models(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dspatch import engines
-from dspatch.engines import Options, Trial, vllm
+from dspatch.engines import Options, Trial, running, vllm
 from dspatch.errors import EngineError, ProcessTimeoutError, UnknownEngineError
 
 WORKER = """\
@@ -93,9 +93,9 @@ def test_what_a_dying_process_had_shown_is_kept(python: Path, tmp_path: Path) ->
     errors = observe(python, tmp_path / "out", ["dies-late", "two"])
     assert errors[0].startswith("the process died after `alone`")
     assert errors[1] == ""
-    found = vllm._died(trial("dies-late"), tmp_path / "out" / "0-dies-late", "Killed")
+    found = running.died(trial("dies-late"), tmp_path / "out" / "0-dies-late", "Killed")
     assert found.shown
-    assert not vllm._died(trial("other"), tmp_path / "nowhere", "Killed").shown
+    assert not running.died(trial("other"), tmp_path / "nowhere", "Killed").shown
 
 
 def test_results_of_an_earlier_run_are_not_taken_for_this_one(python: Path, tmp_path: Path) -> None:

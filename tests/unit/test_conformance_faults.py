@@ -12,12 +12,14 @@ from dspatch.conformance.diagnosis import Diagnosis
 from dspatch.conformance.report import CheckResult, Report, Status
 from dspatch.conformance.selftest import Planted, Selftest
 from dspatch.conformance.symptom import Symptom
+from dspatch.engines.workers.lmdeploy_worker import faults as outside
+from dspatch.engines.workers.lmdeploy_worker import spoiled
 from dspatch.engines.workers.vllm_worker import faults as planting
 
 
 def test_every_fault_names_a_check_that_judges_its_run() -> None:
     for fault in faults.FAULTS:
-        judged = selftest.RUN_CHECKS[fault.run] if fault.kind == "hook" else selftest.LOAD_CHECKS
+        judged = selftest.LOAD_CHECKS if fault.kind == "load" else selftest.RUN_CHECKS[fault.run]
         assert fault.caught_by in judged
 
 
@@ -28,8 +30,15 @@ def test_every_check_that_runs_an_engine_has_a_fault_that_it_must_catch() -> Non
 
 
 def test_the_worker_can_plant_every_hook_fault_and_no_other() -> None:
-    hooks = {fault.plants for fault in faults.FAULTS if fault.kind == "hook"}
-    assert hooks == set(planting.HOOKS)
+    hooks = [fault for fault in faults.FAULTS if fault.kind == "hook"]
+    apart = {fault.plants for fault in hooks if fault.caught_by in checks.READS_APART}
+    assert {fault.plants for fault in hooks} - apart == set(planting.HOOKS)
+    assert apart < set(outside.HOOKS) <= {fault.plants for fault in hooks}
+
+
+def test_faults_that_take_a_start_are_those_that_a_checkpoint_or_a_setting_can_have() -> None:
+    known = {*spoiled.WEIGHED, *spoiled.CONFIGURED, *spoiled.SETTINGS}
+    assert {fault.name for fault in faults.FAULTS if fault.kind == "start"} == known
 
 
 def test_a_fault_has_one_name() -> None:
@@ -52,10 +61,13 @@ def test_faults_fit_the_models_that_have_the_feature(name: str) -> None:
 @pytest.mark.parametrize("form", ["", "/passkey", *(f"/{form}" for form in quantised.FORMS)])
 def test_no_fault_is_planted_for_a_check_that_the_model_is_not_held_to(form: str) -> None:
     config = small.case(f"deepseek-v3{form}").features
-    planted = [fault for kind in ("hook", "load") for fault in faults.fitting(kind, config)]
+    planted = [
+        fault for kind in ("hook", "load", "start") for fault in faults.fitting(kind, config)
+    ]
     assert planted
     for fault in planted:
-        assert checks.fitting(config, [fault.caught_by]) == [fault.caught_by], fault.name
+        named = checks.fitting(config, [fault.caught_by], reads_apart=True)
+        assert named == [fault.caught_by], fault.name
 
 
 def test_a_model_without_yarn_cannot_lose_its_scale() -> None:
@@ -107,8 +119,8 @@ def test_every_fault_says_where_it_is_planted() -> None:
     places = causes.knowledge().places
     for fault in faults.FAULTS:
         assert fault.at
-        if fault.run in PROBES:
-            # Such a run asks one thing; there is no further place to name.
+        if fault.run in PROBES or fault.kind == "start":
+            # An engine of which only answers are seen has no places, and a run that asks one thing no further one.
             assert fault.at == ("",)
             continue
         assert {place.rpartition(".")[2] for place in fault.at} <= places.keys()

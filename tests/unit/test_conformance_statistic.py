@@ -92,11 +92,14 @@ def narrow(**changes: Any) -> Seen:
     """What a sound engine gives in bfloat16: some tokens went to other experts."""
     runs = {
         f"{run}/": {name: turned(**changes) for name in ("short", "long")}
-        for run in ("alone", "together", "again", "late")
+        for run in ("alone", "together", "again", "late", "scored")
     }
     drawn = changes.get("selfkl", spread(4e-5)[:40])
     asked = {**seen().measures["probes"], "selfkl/": {"selfkl": drawn}}
-    return seen(dtype="bfloat16", measures={**seen().measures, "runs": runs, "probes": asked})
+    facts = {**seen().facts, "reads_apart": True}
+    return seen(
+        dtype="bfloat16", facts=facts, measures={**seen().measures, "runs": runs, "probes": asked}
+    )
 
 
 def turned(**changes: Any) -> dict[str, Any]:
@@ -141,6 +144,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "decode.paged": one(305),
     "decode.late": one(100),
     "inv.selfkl": {"selfkl": [4e-5] * 19 + [0.1] * 21},
+    "decode.scored": one(300),
     "prefill.chunked": one(200),
     "prefix.hit": one(310),
     "batch.mixed": one(0),

@@ -15,6 +15,7 @@ from dspatch.engines import turbomind
 from dspatch.engines.turbomind import Conversion
 from dspatch.engines.workers.turbomind_worker import allocated
 from dspatch.stages import proving
+from dspatch.stages.proving import Wanted
 
 WHOLE: dict[str, Any] = {
     "torch": "2.13.0",
@@ -61,12 +62,16 @@ def test_a_release_is_converted_as_the_newest_known_one_before_it(
 @pytest.mark.parametrize("version", ["0.6.3", "0.18.1"])
 def test_of_other_releases_nobody_read_how_they_convert(version: str) -> None:
     assert turbomind.release(version) is None
-    assert not proving.converts("lmdeploy", version)
+    assert not proving.converts("lmdeploy", version, Wanted())
 
 
 def test_only_lmdeploy_is_proven_by_its_conversion() -> None:
-    assert proving.converts("lmdeploy", "0.13.0")
-    assert not proving.converts("vllm", "0.13.0")
+    assert proving.converts("lmdeploy", "0.13.0", Wanted())
+    assert not proving.converts("vllm", "0.13.0", Wanted())
+
+
+def test_who_names_an_engine_of_lmdeploy_wants_it_run() -> None:
+    assert not proving.converts("lmdeploy", "0.13.0", Wanted(backend="turbomind"))
 
 
 def test_models_are_tried_in_the_forms_that_a_conversion_can_miss() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any
 
+from dspatch.conformance import refused as refusals
 from dspatch.conformance import tolerance
 from dspatch.conformance.checks import cache, golden, greedy, indexer, inside, probes, weights
 from dspatch.conformance.checks.seen import Seen, Verdict
@@ -34,6 +35,7 @@ CHECKS: dict[str, Check] = {
     "greedy.forced": greedy.forced,
     "decode.paged": cache.decode,
     "decode.late": probes.late,
+    "decode.scored": cache.scored,
     "longctx.passkey": probes.passkey,
     "inv.selfkl": probes.selfkl,
     "sampling.distribution": probes.distribution,
@@ -56,6 +58,8 @@ NEEDS = {
 
 # And those that one with this key is not asked for.
 UNLESS = {"sampling.distribution": "stored", "sampling.seed": "stored"}
+# Of engines that read prompts by requests of their own: what comes after one of these.
+READS_APART = ("decode.scored",)
 # What no prompt has a part in: of one load each says one thing.
 OF_LOAD = (
     "weights.coverage",
@@ -70,13 +74,16 @@ OF_LOAD = (
 BY_HAND = ("weights.coverage", "weights.values", "rope.table", "longctx.passkey")
 
 
-def fitting(config: Mapping[str, Any], names: Sequence[str] = ()) -> list[str]:
-    """The named checks, or all, that a model with this config can be held to."""
+def fitting(
+    config: Mapping[str, Any], names: Sequence[str] = (), *, reads_apart: bool = False
+) -> list[str]:
+    """The named checks, or all, that a model with this config can be held to, and an engine of this kind."""
     known = BY_HAND if "passkey" in config else tuple(CHECKS)
     return [
         name
         for name in names or CHECKS
         if name in known
+        and (reads_apart or name not in READS_APART)
         and (name not in NEEDS or NEEDS[name] in config)
         and UNLESS.get(name, "") not in config
     ]
@@ -84,12 +91,13 @@ def fitting(config: Mapping[str, Any], names: Sequence[str] = ()) -> list[str]:
 
 def prompted(config: Mapping[str, Any]) -> list[str]:
     """The checks that other prompts say more about."""
-    return [name for name in fitting(config) if name not in OF_LOAD]
+    return [name for name in fitting(config, reads_apart=True) if name not in OF_LOAD]
 
 
 def judge(seen: Seen, names: Sequence[str] = ()) -> list[CheckResult]:
     """The named checks, or all, on what was seen."""
-    return [_one(name, seen) for name in fitting(seen.config, names)]
+    apart = bool(seen.facts.get("reads_apart"))
+    return [_one(name, seen) for name in fitting(seen.config, names, reads_apart=apart)]
 
 
 def engine(name: str, seen: Seen, status: Status, note: str) -> CheckResult:
@@ -98,8 +106,10 @@ def engine(name: str, seen: Seen, status: Status, note: str) -> CheckResult:
 
 
 def refused(seen: Seen, why: str) -> list[CheckResult]:
-    """The results of a model that the engine did not run: one failure, and nothing else shown."""
+    """The results of a model that the engine did not run: one failure, unless it refused with a reason."""
     rest = unshown(seen, "the engine did not run this model")
+    if refusals.is_one(why):
+        return [engine("engine.start", seen, "not-shown", f"{refusals.TOLD}{why}"), *rest]
     return [engine("engine.start", seen, "fail", why), *rest]
 
 
@@ -109,7 +119,7 @@ def unshown(seen: Seen, why: str) -> list[CheckResult]:
 
 
 def _one(name: str, seen: Seen) -> CheckResult:
-    limit = tolerance.find(name, seen.dtype, seen.device)
+    limit = tolerance.find(name, seen.dtype, seen.scale(name))
     value = math.inf if limit is None else limit.limit
     check = CHECKS[name]
     verdict = check(seen, value) if "limit" in signature(check).parameters else check(seen)
@@ -130,8 +140,8 @@ def _one(name: str, seen: Seen) -> CheckResult:
 def _unjudged(name: str, seen: Seen, verdict: Verdict) -> CheckResult:
     """A measure that nothing is held against: where nobody measured it fails, else it shows nothing."""
     usable = not (verdict.wrong or verdict.unseen)
-    known = tolerance.row(name, seen.dtype, seen.device)
-    why = tolerance.why_none(name, seen.dtype, seen.device)
+    known = tolerance.row(name, seen.dtype, seen.scale(name))
+    why = tolerance.why_none(name, seen.dtype, seen.scale(name))
     return CheckResult(
         check=name,
         variant=seen.variant,

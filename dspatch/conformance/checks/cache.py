@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,14 +35,27 @@ def decode(seen: Seen) -> Verdict:
         return unseen("no prompt was run")
     for prompt, measures in seen.alone.items():
         # All but the first generated token need a pass of one token over the cache.
-        if measures["forwards"].count(1) < measures["steps"] - 1:
+        watched = measures["forwards"] or not seen.black_box
+        if watched and measures["forwards"].count(1) < measures["steps"] - 1:
             return Verdict(wrong=True, note=f"prompt `{prompt}` was not decoded token by token")
     steps = sum(measures["agreed_steps"] for measures in seen.alone.values())
     total = sum(measures["steps"] for measures in seen.alone.values())
     note = f"{steps} of {total} tokens agree"
     if statistic.narrow("decode.paged", seen.dtype):
-        return followed({p: _followed(m)[m["each"]["read"] + 1 :] for p, m in seen.alone.items()})
+        return steady(seen, {p: after(m, m["each"]["read"] + 1) for p, m in seen.alone.items()})
     return Verdict(measured=stepwise(seen.alone, "decode_logprob"), note=note)
+
+
+def scored(seen: Seen) -> Verdict:
+    """A text that is generated right after another prompt was read for its logits alone, against the oracle."""
+    prompts = seen.prompts("scored")
+    if not prompts:
+        return unseen(seen.unprobed("scored") or "no such run was made")
+    steps = sum(measures["agreed_steps"] for measures in prompts.values())
+    note = f"{steps} of {sum(m['steps'] for m in prompts.values())} tokens agree"
+    if statistic.narrow("decode.scored", seen.dtype):
+        return steady(seen, {prompt: after(one) for prompt, one in prompts.items()}, note)
+    return Verdict(measured=stepwise(prompts, "first_step_logprob", "decode_logprob"), note=note)
 
 
 def chunked(seen: Seen) -> Verdict:
@@ -50,13 +64,15 @@ def chunked(seen: Seen) -> Verdict:
         return unseen("the engine turned chunked prefill off for this model")
     if not seen.alone:
         return unseen("no prompt was run")
+    if seen.black_box and not any(m["forwards"] for m in seen.alone.values()):
+        return unseen("the engine does not tell in how many passes it reads a prompt")
     split = {prompt: m for prompt, m in seen.alone.items() if _chunks(m) > 1}
     if not split:
         return Verdict(wrong=True, note="no prompt was prefilled in chunks")
     chunks = max(_chunks(measures) for measures in split.values())
     note = f"{', '.join(split)} in up to {chunks} chunks"
     if statistic.narrow("prefill.chunked", seen.dtype):
-        return followed({prompt: _later(one) for prompt, one in split.items()}, note)
+        return steady(seen, {prompt: _later(one) for prompt, one in split.items()}, note)
     measured = max(_worst(split, key) for key in ("prefill_logprob", "first_step_logprob"))
     return Verdict(measured=measured, note=note)
 
@@ -67,13 +83,15 @@ def prefix(seen: Seen) -> Verdict:
         return unseen("the engine turned prefix caching off for this model")
     if not seen.again:
         return unseen("no prompt was run again")
+    if seen.black_box and not any(m["told_cached"] for m in seen.again.values()):
+        return unseen("the engine does not tell how many tokens came from the cache")
     hits = {prompt: measures for prompt, measures in seen.again.items() if measures["cached"] > 0}
     if not hits:
         return Verdict(wrong=True, note="no prompt found its prefix in the cache")
     cached = sum(measures["cached"] for measures in hits.values())
     note = f"{cached} tokens of {', '.join(hits)} from the cache"
     if statistic.narrow("prefix.hit", seen.dtype):
-        return followed({prompt: _followed(one) for prompt, one in hits.items()}, note)
+        return steady(seen, {prompt: after(one) for prompt, one in hits.items()}, note)
     return Verdict(measured=_logprob(hits), note=note)
 
 
@@ -83,8 +101,32 @@ def batch(seen: Seen) -> Verdict:
         return unseen("no batch was run")
     note = f"{len(seen.together)} prompts at once"
     if statistic.narrow("batch.mixed", seen.dtype):
-        return followed({p: _followed(m) for p, m in seen.together.items()}, note)
+        return steady(seen, {p: after(m) for p, m in seen.together.items()}, note)
     return Verdict(measured=_logprob(seen.together), note=note)
+
+
+Rows = Mapping[str, Sequence[float | None]]  # of each token, by what is known of it
+
+
+def steady(seen: Seen, prompts: Mapping[str, Rows], note: str = "") -> Verdict:
+    """What rounding does not turn: every token by the engine's own experts, a typical one where these are not seen."""
+    if seen.black_box:
+        return answered(prompts, note)
+    return followed({prompt: each["followed"] for prompt, each in prompts.items()}, note)
+
+
+def answered(prompts: Mapping[str, Rows], note: str = "") -> Verdict:
+    """Beside the oracle the median token of each prompt, generated ones apart from those read, and the median prompt.
+
+    A fault of the cache is one of every step. A turned router is one token's, or one text's that parts.
+    """
+    parts = [[one["read"], one["logprob"]] for one in prompts.values()]
+    medians = (
+        statistic.median(statistic.median(each) for each in part if each)
+        for part in zip(*parts, strict=True)
+        if any(part)
+    )
+    return Verdict(measured=max(medians, default=math.inf), note=note)
 
 
 def followed(prompts: Mapping[str, Sequence[float | None]], note: str = "") -> Verdict:
@@ -101,15 +143,22 @@ def followed(prompts: Mapping[str, Sequence[float | None]], note: str = "") -> V
     return Verdict(measured=worst, note=f"{note}; {said}" if note else said)
 
 
-def _followed(measures: Mapping[str, Any]) -> list[float | None]:
-    return list(measures["each"]["followed"])
+def after(measures: Mapping[str, Any], first: int = 0, end: int | None = None) -> Rows:
+    """The rows from `first` on: by experts followed, and beside the oracle those `read` and those generated."""
+    each = measures["each"]
+    start = max(first, each["read"])
+    return {
+        "followed": each["followed"][first:end],
+        "read": each["logprob"][first : min(each["read"], end or each["read"])],
+        "logprob": each["logprob"][start:end],
+    }
 
 
-def _later(measures: Mapping[str, Any]) -> list[float | None]:
-    """What is known after the tokens of the second chunk and those that follow, and of the first step."""
+def _later(measures: Mapping[str, Any]) -> Rows:
+    """The rows after the tokens of the second chunk and those that follow, and of the first step."""
     each = measures["each"]
     past = max(measures["forwards"][0] - each["first"], 0)
-    return _followed(measures)[past : each["read"] + 1]
+    return after(measures, past, each["read"] + 1)
 
 
 def _chunks(measures: Mapping[str, Any]) -> int:

@@ -25,6 +25,8 @@ def fp32(seen: Seen, limit: float) -> Verdict:
     outside = first_outside(seen, limit)
     note = f"first outside the band: {outside}" if outside else f"worst: {where}"
     layers = {len(measures["layers"]) for measures in seen.alone.values()}
+    if seen.black_box and layers == {0}:
+        return Verdict(measured=worst, note=f"logits alone, as the engine shows no layers; {note}")
     if layers != {seen.config["num_hidden_layers"] + 1}:
         return Verdict(measured=worst, wrong=True, note=f"not every layer was seen; {note}")
     return Verdict(measured=worst, note=note)

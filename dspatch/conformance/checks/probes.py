@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dspatch.conformance import statistic
-from dspatch.conformance.checks.cache import followed, stepwise
+from dspatch.conformance.checks.cache import after, steady, stepwise
 from dspatch.conformance.checks.seen import Seen, Verdict, unseen
 from dspatch.conformance.statistic import rank
 
@@ -95,7 +95,7 @@ def late(seen: Seen) -> Verdict:
     if not prompts:
         return unseen(_why(seen, "late"))
     if statistic.narrow("decode.late", seen.dtype):
-        return followed({prompt: m["each"]["followed"] for prompt, m in prompts.items()})
+        return steady(seen, {prompt: after(one) for prompt, one in prompts.items()})
     one = next(iter(prompts.values()))
     own, wanted = one["repeated"], one["expected_repeated"]
     note = f"{one['agreed_steps']} of {one['steps']} tokens agree, {own:.0%} repeated"

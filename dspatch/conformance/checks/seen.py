@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from dspatch.conformance import statistic
+
 Prompts = Mapping[str, Mapping[str, Any]]
 # Runs that ask one thing each, and all runs.
 Probe = Literal[
@@ -17,6 +19,7 @@ Probe = Literal[
     "turned",
     "sampled",
     "selfkl",
+    "scored",
     "dequantised",
     "multiplied",
     "passkey",
@@ -71,6 +74,16 @@ class Seen:
     def probe(self, name: str) -> Any:
         """The numbers of a probe, as the oracle's worker documents them; `None` where it was not made."""
         return self.measures.get("probes", {}).get(self.runs[name], {}).get(name)
+
+    @property
+    def black_box(self) -> bool:
+        """Whether the engine shows nothing inside, and says so: it is judged by what it answers."""
+        return "watched" in self.facts and not self.facts["watched"]
+
+    def scale(self, check: str) -> str:
+        """The device whose limits of a check count: where answers alone are seen, the one for these."""
+        blind = self.black_box and statistic.blind(check, self.dtype)
+        return f"{self.device}{statistic.ANSWERS}" if blind else self.device
 
     def unprobed(self, name: str) -> str:
         """Why the engine could not be asked for a probe; empty where it says nothing of that."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from . import each, following, metrics, placing, probing, rules
@@ -69,7 +70,14 @@ def _tied(given: Tensors, read: Tensors, config: Mapping[str, Any]) -> Tensors:
 
 
 def _held(weights: Tensors, found: Tensors, dtype: str) -> dict[str, Tensor]:
-    """The weights as the engine holds them: rounded to its dtype, where it keeps them in that."""
+    """The weights as the engine holds them: rounded to its dtype, where it keeps them in that.
+
+    Of an engine that shows none, all but a router's bias are taken for what the dtype has.
+    """
+    if not found:
+        return {
+            n: v if n.endswith("_bias") else v.to(getattr(torch, dtype)) for n, v in weights.items()
+        }
     return {n: _in(v, found[n], dtype) if n in found else v for n, v in weights.items()}
 
 
@@ -142,6 +150,7 @@ def _prompt(expected: Tensors, found: Tensors) -> dict[str, Any]:
         "choices": _choices(expected, found, length + same),
         "forwards": found["forwards"].tolist() if "forwards" in found else [],
         "cached": int(found["cached"]) if "cached" in found else 0,
+        "told_cached": "cached" in found,
     }
 
 

@@ -171,7 +171,7 @@ def sampled(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> di
     right = torch.stack(each).mean(0)
     return {
         "deviation": deviation(found["first"], right),
-        "repeated": bool((found["first"] == found["again"]).all()),
+        "repeated": bool((found["first"][: len(found["again"])] == found["again"]).all()),
         "varied": bool((found["first"][: len(found["other"])] != found["other"]).any()),
         "drawn": len(found["first"]),
         "possible": int((right > 0).sum()),

@@ -19,6 +19,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from kept import Kept, cause, clock
+
 from . import engine, faults, probes, runs, weights
 
 Trial = Mapping[str, Any]
@@ -48,13 +50,13 @@ def _run(trial: Trial, shared: Shared, stack: ExitStack) -> bool:
     kept = Kept(Path(trial["out"]))
     times = kept.facts["seconds"]
     try:
-        with engine.clock(times, "total"):
+        with clock(times, "total"):
             if trial["load_faults"]:
                 _load_only(trial, kept)
             else:
                 _whole(trial, kept, shared, stack)
     except Exception as error:
-        failed = {"error": _cause(error), "traceback": traceback.format_exc()}
+        failed = {"error": cause(error), "traceback": traceback.format_exc()}
         kept.facts |= {**failed, "vllm": _version()}
     kept.write("result.json")
     print(f"{trial['name']}: {kept.facts.get('error', 'done')} {times}", flush=True)
@@ -69,39 +71,6 @@ class Shared:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-class Kept:
-    """What a trial has given so far, on disk after each part."""
-
-    def __init__(self, out: Path) -> None:
-        out.mkdir(parents=True, exist_ok=True)
-        self.out = out
-        self.tensors: dict[str, Any] = {}
-        self.facts: dict[str, Any] = {"reached": [], "seconds": {}}
-
-    def part(self, name: str, tensors: Mapping[str, Any]) -> None:
-        """Add the tensors of a part that ended well."""
-        self.tensors |= {f"{name}/{key}": value for key, value in tensors.items()}
-        if tensors:
-            self._save()
-        # After the tensors: who finds these facts finds them, too.
-        self.facts["reached"].append(name)
-        self.write("partial.json")
-
-    def _save(self) -> None:
-        from safetensors.torch import save_file
-
-        whole = {key: value.contiguous() for key, value in self.tensors.items()}
-        save_file(whole, self.out / "partial.safetensors")
-        (self.out / "partial.safetensors").replace(self.out / "result.safetensors")
-
-    def write(self, name: str) -> None:
-        """Write the facts; the tensors are there already, since the last part that had any."""
-        partial = self.out / f"{name}.tmp"
-        text = json.dumps(self.facts, indent=1, sort_keys=True, default=str) + "\n"
-        partial.write_text(text)
-        partial.replace(self.out / name)
-
-
 def _whole(trial: Trial, kept: Kept, shared: Shared, stack: ExitStack) -> None:
     times = kept.facts["seconds"]
     if shared.llm is None:
@@ -109,16 +78,16 @@ def _whole(trial: Trial, kept: Kept, shared: Shared, stack: ExitStack) -> None:
     llm, model = shared.llm, engine.model_of(shared.llm)
     kept.facts |= shared.facts
     runs.forget(llm)
-    with engine.clock(times, "alone"):
+    with clock(times, "alone"):
         kept.part("alone", runs.alone(llm, model, trial))
     if trial["only_alone"]:
         return
-    with engine.clock(times, "together"):
+    with clock(times, "together"):
         kept.part("together", runs.together(llm, model, trial))
-    with engine.clock(times, "again"):
+    with clock(times, "again"):
         kept.part("again", runs.again(llm, model, trial))
     _probe(llm, model, trial, kept)
-    with engine.clock(times, "faults"):
+    with clock(times, "faults"):
         planted, kept.facts["refused"] = runs.faulty(llm, model, trial, probes.PROBES)
     kept.part("fault", planted)
 
@@ -126,7 +95,7 @@ def _whole(trial: Trial, kept: Kept, shared: Shared, stack: ExitStack) -> None:
 def _start(trial: Trial, kept: Kept, shared: Shared, stack: ExitStack) -> None:
     """Start the engine; the trials after this one find what it loaded in this one's file."""
     loading = stack.enter_context(weights.observed())
-    with engine.clock(kept.facts["seconds"], "start"):
+    with clock(kept.facts["seconds"], "start"):
         shared.llm = stack.enter_context(engine.started(trial["checkpoint"], trial["options"]))
     # What ends an engine frees it only when nobody has it any more.
     stack.callback(setattr, shared, "llm", None)
@@ -142,7 +111,7 @@ def _probe(llm: Any, model: Any, trial: Trial, kept: Kept) -> None:
     for name in trial["probes"]:
         runs.forget(llm)
         try:
-            with engine.clock(kept.facts["seconds"], name):
+            with clock(kept.facts["seconds"], name):
                 kept.part(name, probes.PROBES[name](llm, model, trial))
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             kept.facts["unprobed"][name] = f"{type(error).__name__}: {error}"
@@ -167,13 +136,6 @@ def _load_facts(loading: weights.Loading) -> dict[str, Any]:
         "unfilled": loading.unfilled,
         "parameters": sorted(loading.parameters),
     }
-
-
-def _cause(error: BaseException) -> str:
-    # The innermost cause names the fault; vLLM wraps it in "engine core failed" on the way out.
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return f"{type(error).__name__}: {error}"
 
 
 def _version() -> str:

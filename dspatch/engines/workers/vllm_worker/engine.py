@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -145,13 +144,3 @@ def caches_of(layer: Any) -> Iterator[Any]:
     for cache in held if isinstance(held, (list, tuple)) else [held]:
         if hasattr(cache, "zero_"):
             yield cache
-
-
-@contextmanager
-def clock(times: dict[str, float], name: str) -> Iterator[None]:
-    """Add the block's seconds to `times`."""
-    start = time.perf_counter()
-    try:
-        yield
-    finally:
-        times[name] = round(times.get(name, 0.0) + time.perf_counter() - start, 3)

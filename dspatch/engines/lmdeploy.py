@@ -1,0 +1,58 @@
+"""Run LMDeploy on a GPU, in an environment of its own: TurboMind or its PyTorch engine, by its public API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from dspatch.engines import Observed, Options, Progress, Trial, running, served
+
+NAME = "lmdeploy"
+BACKENDS = ("turbomind", "pytorch")
+# Neither engine computes in float32.
+DTYPES = ("bfloat16", "float16")
+SERVED = served(NAME)
+# Its faults of numbers inside stand in what it loads, a start each: no hook reaches into TurboMind.
+STARTS = True
+
+
+def observe(
+    python: Path, trials: Sequence[Trial], *, out: Path, options: Options, progress: Progress
+) -> list[Observed]:
+    """Run the trials, one after the other, in one process of `python`; raises as `running.observe`."""
+    backend = options.backend or BACKENDS[0]
+    run = running.Worker(
+        engine=NAME,
+        title=f"LMDeploy ({backend})",
+        package="lmdeploy_worker",
+        served=SERVED,
+        env=environment(options),
+        request=lambda trial, folder: _request(trial, replace(options, backend=backend)),
+        timeout=options.timeout,
+    )
+    return running.observe(run, python, trials, out, progress)
+
+
+def environment(options: Options) -> dict[str, str]:
+    """The environment variables of a run that stays in one process and off the network."""
+    return {
+        "PYTHONUNBUFFERED": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "LMDEPLOY_ENABLE_CHECK_ENV": "0",
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "OMP_NUM_THREADS": str(options.threads),
+        "DSPATCH_REFERENCE_OPS": "1" if options.reference_ops else "0",
+        **options.variables,
+    }
+
+
+def _request(trial: Trial, options: Options) -> dict[str, Any]:
+    return {
+        **asdict(trial),
+        "checkpoint": str(trial.checkpoint),
+        "golden": str(trial.golden) if trial.golden else None,
+        "options": asdict(options.fitting(trial.context)),
+    }

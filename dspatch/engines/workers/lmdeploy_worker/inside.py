@@ -1,0 +1,165 @@
+"""What the PyTorch engine computes inside: it runs in this process, op by op, so that hooks on its model see it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from vllm_worker.batches import rows_of
+
+from .engine import Started
+
+
+class Recorder:
+    """Tensors by name, joined over the forward passes of one request."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, list[Any]] = {}
+        self.chosen: dict[int, list[Any]] = {}
+        self.forwards: list[int] = []
+        self.passes: list[tuple[list[int], list[int]]] = []
+
+    def joined(self, rows: int) -> dict[str, Any]:
+        """`layer.N` and `final` (tokens, hidden), `routes.N` (tokens, chosen experts, sorted), `forwards` (passes,).
+
+        The engine computes ahead of what was asked: rows past those of the text are left out.
+        """
+        import torch
+
+        states = {n: torch.cat(parts)[:rows].float().cpu() for n, parts in self.states.items()}
+        forwards = {"forwards": torch.tensor(self.forwards, dtype=torch.int64)}
+        return states | self.routed(slice(rows)) | forwards
+
+    def routed(self, rows: slice | list[int]) -> dict[str, Any]:
+        """`routes.N` alone, of some rows."""
+        import torch
+
+        return {
+            f"routes.{layer}": torch.cat(parts)[rows].to(torch.int32).sort(-1)[0].cpu()
+            for layer, parts in self.chosen.items()
+        }
+
+    def shared(self, texts: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+        """`TEXT.routes.N` (tokens, chosen) of texts that shared the passes, but for their last tokens.
+
+        Nothing where rows cannot be told apart.
+        """
+        try:
+            rows = rows_of(self.passes, texts)
+        except LookupError:
+            return {}
+        return {
+            f"{text}.{name}": value
+            for text, own in rows.items()
+            for name, value in self.routed(own[: len(texts[text]) - 1]).items()
+            if len(own) >= len(texts[text]) - 1
+        }
+
+
+def model_of(it: Started) -> Any:
+    """The live model. Raises `LookupError` for an engine that has none in this process, or another kind of it."""
+    try:
+        model = it.engine.executor.model_agent.patched_model.get_model().model
+        model.layers[0].self_attn, model.norm
+    except (AttributeError, IndexError, TypeError) as error:
+        raise LookupError(f"no model of this engine can be watched: {error}") from error
+    return model
+
+
+@contextmanager
+def recording(it: Started) -> Iterator[Recorder]:
+    """Record the forward passes of the block; errors as of `model_of`."""
+    model, recorder = model_of(it), Recorder()
+    with ExitStack() as stack:
+        for number, layer in enumerate(model.layers):
+            stack.enter_context(_hooked(layer, recorder, f"layer.{number}"))
+            if (gate := getattr(layer.mlp, "gate", None)) is not None:
+                stack.enter_context(_routing(gate, recorder, number))
+        stack.enter_context(_hooked(model.norm, recorder, "final"))
+        stack.enter_context(model.register_forward_pre_hook(_noting(recorder), with_kwargs=True))
+        yield recorder
+
+
+def _noting(recorder: Recorder) -> Callable[..., None]:
+    """Record which tokens a pass has, and at which positions."""
+
+    def hook(module: Any, args: Any, kwargs: Any) -> None:
+        bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+        ids, positions = (bound[name].flatten().tolist() for name in ("input_ids", "position_ids"))
+        recorder.passes.append((ids, positions))
+
+    return hook
+
+
+class Fed:
+    """Each layer given the right state of the one before, so that no error reaches the next one.
+
+    `states` are those after each layer, (tokens, hidden); what a layer was given is kept, the embedding's of the first.
+    """
+
+    def __init__(self, model: Any, states: Sequence[Any]) -> None:
+        self.model, self.states = model, states
+        self.given: list[list[Any]] = [[] for _ in model.layers]
+
+    def inputs(self, layer: int, rows: int) -> Any:
+        """What a layer was given, (rows, hidden)."""
+        import torch
+
+        return torch.cat(self.given[layer])[:rows]
+
+    @contextmanager
+    def feeding(self) -> Iterator[None]:
+        """Replace the inputs of layers within the block."""
+        with ExitStack() as stack:
+            for number, layer in enumerate(self.model.layers):
+                hook = self._hook(number, inspect.signature(layer.forward))
+                stack.enter_context(layer.register_forward_pre_hook(hook, with_kwargs=True))
+            yield
+
+    def _hook(self, number: int, signature: inspect.Signature) -> Callable[..., Any]:
+        def hook(layer: Any, args: Any, kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            hidden, residual = bound.arguments["hidden_states"], bound.arguments.get("residual")
+            whole = hidden if residual is None else hidden + residual
+            if number:
+                # Prompts are read in order; past their end the engine computes ahead, which nobody looks at.
+                start = sum(len(part) for part in self.given[number])
+                state = self.states[number - 1][start : start + hidden.shape[-2]]
+                if len(state) == hidden.shape[-2]:
+                    whole = state.to(hidden.device, hidden.dtype).view(hidden.shape)
+                    bound.arguments["hidden_states"] = whole.new_zeros(whole.shape)
+                    bound.arguments["residual"] = whole
+            # A copy: some kernels add to the residual in place.
+            self.given[number].append(whole.detach().float().flatten(0, -2).cpu().clone())
+            return bound.args, bound.kwargs
+
+        return hook
+
+
+@contextmanager
+def _hooked(module: Any, recorder: Recorder, name: str) -> Iterator[None]:
+    def hook(module: Any, args: Any, output: Any) -> None:
+        first, rest = output if isinstance(output, tuple) else (output, None)
+        # A layer returns its addition to the stream apart from the stream, which a norm may return, too.
+        # Added in float32, so that in a narrow dtype the sum is not rounded once more by us.
+        whole = name.startswith("layer.") and rest is not None
+        value = (first.float() + rest.float() if whole else first).detach().flatten(0, -2)
+        recorder.states.setdefault(name, []).append(value.clone())
+        if name == "final":
+            recorder.forwards.append(value.shape[0])
+
+    with module.register_forward_hook(hook):
+        yield
+
+
+@contextmanager
+def _routing(gate: Any, recorder: Recorder, layer: int) -> Iterator[None]:
+    """Record the experts that a router chose: it returns their weights and their numbers."""
+
+    def hook(module: Any, args: Any, output: Any) -> None:
+        recorder.chosen.setdefault(layer, []).append(output[1].detach().flatten(0, -2).clone())
+
+    with gate.register_forward_hook(hook):
+        yield

@@ -1,0 +1,201 @@
+"""LMDeploy's worker as far as it needs no tensors, and how an engine that shows nothing inside is judged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dspatch import engines, errors
+from dspatch.conformance import checks, refused, small, suite
+from dspatch.conformance.report import CheckResult
+from dspatch.engines import Options, lmdeploy
+from dspatch.engines.workers.lmdeploy_worker import engine, faults, tokenizer
+from dspatch.engines.workers.lmdeploy_worker.engine import Answer, Asked
+from dspatch.stages import proving
+from tests.unit.test_conformance_checks import judged, prompt, seen
+
+REQUEST = {"options": {"max_num_batched_tokens": 4}, "prompts": {"short": [9, 9]}}
+
+
+def black_box(**changes: Any) -> Any:
+    """What is seen of an engine that shows nothing inside."""
+    facts = {**seen().facts, "watched": [], "reads_apart": True}
+    own = {**prompt(), "layers": [], "forwards": [], **changes}
+    runs = {f"{run}/": {"long": own} for run in ("alone", "together", "again", "late", "scored")}
+    return seen(facts=facts, measures={**seen().measures, "runs": runs})
+
+
+def test_logits_alone_judge_an_engine_that_shows_no_layers() -> None:
+    assert judged("golden.fp32", black_box()).status == "pass"
+    assert "shows no layers" in judged("golden.fp32", black_box()).note
+    assert judged("golden.fp32", black_box(decode_rel=0.5)).status == "fail"
+
+
+def test_an_engine_that_can_be_watched_and_shows_no_layers_fails() -> None:
+    watched = replace(black_box(), facts={**black_box().facts, "watched": ["layers"]})
+    assert judged("golden.fp32", watched).status == "fail"
+
+
+@pytest.mark.parametrize("name", ["prefill.chunked", "prefix.hit"])
+def test_what_it_does_not_tell_is_not_shown(name: str) -> None:
+    assert judged(name, black_box(told_cached=False, cached=0)).status == "not-shown"
+
+
+def test_a_cache_that_it_tells_of_has_to_be_hit() -> None:
+    assert judged("prefix.hit", black_box(told_cached=True, cached=0)).status == "fail"
+
+
+def test_decode_needs_no_passes_that_nobody_could_see() -> None:
+    assert judged("decode.paged", black_box()).status == "pass"
+    assert judged("decode.paged", black_box(forwards=[300])).status == "fail"
+
+
+def test_what_follows_a_reading_is_asked_of_those_that_read_apart() -> None:
+    assert [one.check for one in checks.judge(black_box(), ["decode.scored"])] == ["decode.scored"]
+    assert not checks.judge(seen(), ["decode.scored"])
+    assert judged("decode.scored", black_box(first_step_logprob=2.0)).status == "fail"
+
+
+def test_weights_that_nobody_read_are_no_symptom() -> None:
+    nothing = {"missing": ["a"], "extra": [], "unfilled": [], "differing": [], "compared": 0}
+    of = replace(black_box(), measures={**black_box().measures, "weights": nothing})
+    assert judged("weights.coverage", of).status == "not-shown"
+
+
+def test_a_refusal_is_told_apart_from_a_failure() -> None:
+    why = "NotImplementedError: TurboMind cannot compute DeepseekV3ForCausalLM: one group"
+    [start, *rest] = checks.refused(seen(), why)
+    assert (start.status, refused.reason(start)) == (
+        "not-shown",
+        why.removeprefix("NotImplementedError: "),
+    )
+    assert {one.status for one in rest} == {"not-shown"}
+    asked = (
+        "RuntimeError: TurboMind was asked for and cannot serve deepseek-v3: no. Ask for another"
+    )
+    [start, *rest] = checks.refused(seen(), asked)
+    assert refused.reason(start) == "TurboMind was asked for and cannot serve deepseek-v3: no"
+    taken = "RuntimeError: TurboMind was asked for, and lmdeploy.pytorch.engine was started"
+    assert checks.refused(seen(), taken)[0].status == "fail"
+    [crash, *_] = checks.refused(seen(), "RuntimeError: no")
+    assert (crash.status, refused.reason(crash)) == ("fail", "")
+    other = CheckResult(check="engine.start", variant="v", dtype="d", status="not-shown", note="no")
+    assert refused.reason(other) == ""
+
+
+def test_models_for_a_gpu_have_the_heads_and_groups_that_kernels_want() -> None:
+    names = ["deepseek-v2", "deepseek-v3"]
+    assert small.on_gpu(names, "turbomind")[0] == "deepseek-v2/sixteen-heads-in-groups"
+    assert small.on_gpu(names, "pytorch") == [
+        "deepseek-v2/sixteen-heads",
+        "deepseek-v3/sixteen-heads",
+    ]
+    assert small.on_gpu(["deepseek-v3/saved"], "") == ["deepseek-v3/saved"]
+    for name in small.on_gpu(names, "turbomind"):
+        assert small.case(name).config["num_attention_heads"] == 16
+
+
+def test_neither_engine_computes_in_float32() -> None:
+    with pytest.raises(errors.NoToleranceError, match="float32"):
+        proving.need_computed_in("lmdeploy", "float32")
+    proving.need_computed_in("lmdeploy", "bfloat16")
+    proving.need_computed_in("vllm", "float32")
+
+
+def test_only_its_faults_take_starts_and_only_it_is_asked_what_follows_a_reading() -> None:
+    assert suite.starts("lmdeploy")
+    assert not suite.starts("vllm")
+    case = small.case("deepseek-v3")
+    assert "scored" in suite.asked(case, apart=True)
+    assert "scored" not in suite.asked(case)
+
+
+def test_the_environment_keeps_what_was_asked_for() -> None:
+    found = lmdeploy.environment(Options(threads=3, variables={"LMDEPLOY_MLA_DECODE": "dspatch"}))
+    assert (found["OMP_NUM_THREADS"], found["LMDEPLOY_MLA_DECODE"]) == ("3", "dspatch")
+    assert engines.get("lmdeploy") is lmdeploy
+
+
+def test_a_checkpoint_gets_a_tokenizer_of_as_many_words(tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / "config.json").write_text('{"vocab_size": 7}')
+    (given / "tokenizer_config.json").write_text("{}")
+    made = tokenizer.beside(given, tmp_path / "made")
+    known = json.loads((made / "tokenizer.json").read_text())["model"]["vocab"]
+    assert sorted(known.values()) == list(range(7))
+    assert (made / "config.json").resolve() == given / "config.json"
+    assert (made / "tokenizer_config.json").read_text() == "{}"
+    assert not (given / "tokenizer.json").exists()
+    assert engine.vocabulary(made) == 7
+
+
+def test_an_answer_that_is_an_error_is_one() -> None:
+    engine.need_sound(SimpleNamespace(status=SimpleNamespace(name="FINISH")))
+    with pytest.raises(RuntimeError, match="PREFIX_CACHE_CONFLICT"):
+        engine.need_sound(SimpleNamespace(status=SimpleNamespace(name="PREFIX_CACHE_CONFLICT")))
+
+
+class Counting:
+    """An engine whose every token is the length of the text before it; it keeps what it was asked."""
+
+    def __init__(self, cached: int = 0) -> None:
+        self.asked: list[Asked] = []
+        self.cached = cached
+
+    def ask(self, asked: Sequence[Asked]) -> list[Answer]:
+        self.asked += asked
+        return [
+            Answer([len(one.prompt) + step for step in range(one.steps)], cached=self.cached)
+            for one in asked
+        ]
+
+    def asked_by(self, ask: Any) -> Any:
+        return SimpleNamespace(ask=ask)
+
+
+def under(name: str, asked: Asked, cached: int = 0) -> tuple[Answer, list[Asked]]:
+    it: Any = Counting(cached)
+    [answer] = faults.planted(it, name, REQUEST).ask([asked])
+    return answer, it.asked
+
+
+def test_a_cache_lost_before_decode_leaves_each_step_its_last_token() -> None:
+    answer, asked = under("cache-lost-before-decode", Asked([5, 6, 7], 3))
+    assert [list(one.prompt) for one in asked] == [[5, 6, 7], [3], [1]]
+    assert answer.tokens == [3, 1, 1]
+    late, asked = under("cache-lost-late", Asked([5, 6, 7], 3))
+    assert (late.tokens, len(asked)) == ([3, 4, 5], 1)
+
+
+def test_a_cached_prefix_that_is_lost_leaves_the_rest_of_the_prompt() -> None:
+    prompt = list(range(100))
+    _, asked = under("cached-prefix-lost", Asked(prompt, 2, "steps"), cached=70)
+    assert list(asked[-1].prompt) == prompt[64:]
+    _, asked = under("cached-prefix-lost", Asked(prompt, 2, "steps"), cached=0)
+    assert len(asked) == 1
+
+
+def test_chunks_without_their_cache_each_begin_the_prompt() -> None:
+    _, asked = under("cache-lost-between-chunks", Asked(list(range(10)), 2))
+    assert [list(one.prompt) for one in asked] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_what_is_not_heeded_is_another_thing_than_asked() -> None:
+    drawn = Asked([1], 1, temperature=0.7, top_p=0.9, seed=3)
+    assert under("temperature-ignored", drawn)[1][0].temperature == 1.0
+    assert under("top-p-ignored", drawn)[1][0].top_p == 1.0
+    assert under("seed-ignored", drawn)[1][0].seed != 3
+    assert under("seed-ignored", Asked([1], 1))[1][0].seed is None
+    assert list(under("foreign-row-after-scoring", drawn)[1][0].prompt) == [9, 9]
+
+
+def test_what_stands_inside_cannot_be_planted_from_outside() -> None:
+    with pytest.raises(LookupError, match="nothing inside"):
+        under("wrong-epsilon", Asked([1], 1))
