@@ -132,6 +132,10 @@ def test_options_that_say_nothing_of_this_engine_are_refused(desk: Path) -> None
     lone = command(desk, "--env", "env", "--backend", "pytorch")
     assert lone.returncode == 2
     assert "--engine lmdeploy" in lone.stderr
+    several = command(
+        desk, "--engine", "lmdeploy", "--env", "env", "--backend", "pytorch", "--tp", "2"
+    )
+    assert several.returncode == 2
     wide = command(desk, "--engine", "lmdeploy", "--env", "env", "--dtype", "float32")
     assert wide.returncode == 62
     assert "--dtype bfloat16" in wide.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -244,3 +245,9 @@ def test_an_engine_must_be_named() -> None:
     with pytest.raises(SystemExit) as stop:
         main(["bench", "calibrate"])
     assert stop.value.code == 2
+
+
+def test_an_engine_that_is_seen_by_its_answers_sets_no_limits(tmp_path: Path) -> None:
+    of = replace(subject(), engine="lmdeploy")
+    with pytest.raises(errors.CalibrationError, match="lmdeploy"):
+        calibrate.run([of], calibrate.Wanted(), tmp_path / "t.toml", Console())
