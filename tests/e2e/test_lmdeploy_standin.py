@@ -119,7 +119,10 @@ def test_a_model_that_the_engine_refuses_is_no_failure_and_no_pass(desk: Path) -
 
 
 def test_every_fault_that_can_be_planted_from_outside_is_caught(desk: Path) -> None:
-    found = report(desk, 0, "--selftest")
+    given = ("--engine", "lmdeploy", "--env", "env", "--variant", MODEL)
+    done = command(desk, *given, "--selftest", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["report"]
     outcomes = {row["fault"]: row["outcome"] for row in found["faults"]}
     assert "missed" not in outcomes.values()
     caught = {name for name, outcome in outcomes.items() if outcome == "caught"}

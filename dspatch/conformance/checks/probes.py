@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dspatch.conformance import statistic
-from dspatch.conformance.checks.cache import after, steady, stepwise
+from dspatch.conformance.checks.cache import Rows, after, steady, stepwise
 from dspatch.conformance.checks.seen import Seen, Verdict, unseen
 from dspatch.conformance.statistic import rank
 
@@ -95,12 +96,18 @@ def late(seen: Seen) -> Verdict:
     if not prompts:
         return unseen(_why(seen, "late"))
     if statistic.narrow("decode.late", seen.dtype):
-        return steady(seen, {prompt: after(one) for prompt, one in prompts.items()})
+        return steady(seen, {prompt: _latest(one) for prompt, one in prompts.items()})
     one = next(iter(prompts.values()))
     own, wanted = one["repeated"], one["expected_repeated"]
     note = f"{one['agreed_steps']} of {one['steps']} tokens agree, {own:.0%} repeated"
     measured = stepwise(prompts, "first_step_logprob", "decode_logprob")
     return Verdict(measured=measured, wrong=own > wanted + MORE_REPEATED, note=note)
+
+
+def _latest(measures: Mapping[str, Any]) -> Rows:
+    """The rows of a long text; of an engine that shows no experts those of its own text's second half."""
+    rows, own = after(measures), measures["each"].get("by_text", ())
+    return {**rows, "logprob": own[len(own) // 2 :]} if own else rows
 
 
 def passkey(seen: Seen) -> Verdict:

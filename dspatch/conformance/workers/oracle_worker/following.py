@@ -18,13 +18,29 @@ def measure(expected: Tensors, found: Tensors, model: probing.Model) -> list[flo
     No router that rounding turned is in it, and texts do not part: what is left is arithmetic and the cache.
     Empty where the routers were not watched at every token.
     """
-    steps = found["tokens"]
-    ids = torch.cat((expected["ids"][: -len(steps)], steps))[:-1]
+    ids = _text(expected, found)
     routes = {n: found[f"routes.{n}"] for n in _sparse(model) if f"routes.{n}" in found}
     if len(routes) != len(_sparse(model)) or any(len(one) != len(ids) for one in routes.values()):
         return []
+    return _beside(ids, found["logits"], model, routes)
+
+
+def by_text(expected: Tensors, found: Tensors, model: probing.Model) -> list[float]:
+    """The same beside the second model on its own ways: of an engine that shows no experts, for typical tokens."""
+    ids = _text(expected, found)
+    return [] if bool((ids < 0).any()) else _beside(ids, found["logits"], model, None)
+
+
+def _text(expected: Tensors, found: Tensors) -> Tensor:
+    """What an engine read: the prompt, and all that it generated but the last token."""
+    steps = found["tokens"]
+    return torch.cat((expected["ids"][: -len(steps)], steps))[:-1]
+
+
+def _beside(
+    ids: Tensor, logits: Tensor, model: probing.Model, routes: Mapping[int, Tensor] | None
+) -> list[float]:
     right = twin.run(model.config, model.held, ids.tolist(), routes=routes).logits
-    logits = found["logits"]
     rows = metrics.logprob_rows(logits, right[-len(logits) :])
     return metrics.short(rows if len(rows) == len(logits) else rows.expand(len(logits)))
 

@@ -14,6 +14,7 @@ from . import each, following, metrics, placing, probing, rules
 from .twin import below
 
 Tensors = Mapping[str, Tensor]
+LATE = "late"  # the text that goes on for long, and would part from the oracle's before its end
 
 
 def measure(
@@ -52,7 +53,10 @@ def measure(
         own = following.completed(below(found, name), alone)
         runs[name] = run(known, own, band, scale, stretch)
         for prompt, measures in runs[name].items():
-            measures["each"]["followed"] = _followed(known[prompt], below(own, f"{prompt}."), model)
+            found_here = known[prompt], below(own, f"{prompt}."), model
+            measures["each"]["followed"] = _followed(*found_here)
+            if prompt == LATE and not measures["each"]["followed"] and dtype != "float32":
+                measures["each"]["by_text"] = following.by_text(*found_here)
         probes[name] = probing.measure(own, known, model)
     return {"runs": runs, "probes": probes, "weights": compared, "sane": sane}
 

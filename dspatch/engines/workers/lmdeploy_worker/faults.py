@@ -145,7 +145,7 @@ HOOKS: dict[str, Plant] = {
     "cache-lost-between-chunks": cache_lost_between_chunks,
     "cached-prefix-lost": cached_prefix_lost,
     "foreign-row-after-scoring": lambda ask, request: _foreign(ask, request),
-    "logits-flattened": logits_changed(lambda logits: logits * 0.98),
+    "logits-flattened": logits_changed(lambda logits: logits * 0.95),
     "logits-capped": logits_changed(lambda logits: logits.clamp_max(2.0)),
     "temperature-ignored": unheeded(temperature=1.0),
     "top-p-ignored": unheeded(top_p=1.0),
