@@ -199,3 +199,39 @@ def test_what_is_not_heeded_is_another_thing_than_asked() -> None:
 def test_what_stands_inside_cannot_be_planted_from_outside() -> None:
     with pytest.raises(LookupError, match="nothing inside"):
         under("wrong-epsilon", Asked([1], 1))
+
+
+def test_limits_of_answers_alone_are_those_of_the_device_for_them() -> None:
+    narrow = replace(black_box(), dtype="bfloat16", device="cuda")
+    assert narrow.scale("decode.paged") == "cuda-answers"
+    assert narrow.scale("golden.fp32") == "cuda"
+    assert replace(narrow, facts=seen().facts).scale("decode.paged") == "cuda"
+    assert replace(narrow, dtype="float32").scale("decode.paged") == "cuda"
+
+
+def rows(read: int, generated: Sequence[float]) -> dict[str, Any]:
+    """What is known of each row of a prompt of which `read` are read."""
+    every = [*[0.02] * read, *generated]
+    return {**prompt()["each"], "first": 0, "read": read, "logprob": every, "followed": []}
+
+
+def answered(name: str, generated: Sequence[float]) -> CheckResult:
+    each = rows(40, generated)
+    narrow = black_box(each=each, told_cached=True, cached=32)
+    return judged(name, replace(narrow, dtype="bfloat16"))
+
+
+@pytest.mark.parametrize("name", ["decode.paged", "batch.mixed", "prefix.hit", "decode.scored"])
+def test_of_answers_alone_a_typical_generated_token_decides(name: str) -> None:
+    turned = [0.02] * 10 + [3.0, 3.0]
+    assert answered(name, turned).status == "pass"
+    assert answered(name, [3.0] * 12).status == "fail"
+    assert answered(name, [float("nan")] * 12).status == "fail"
+
+
+def test_of_a_long_text_the_second_half_of_its_own_decides() -> None:
+    each = rows(0, [0.02] * 8) | {"by_text": [0.02] * 100 + [3.0] * 60}
+    narrow = replace(black_box(each=each), dtype="bfloat16")
+    assert judged("decode.late", narrow).status == "fail"
+    sound = rows(0, [0.02] * 8) | {"by_text": [0.02] * 160}
+    assert judged("decode.late", replace(black_box(each=sound), dtype="bfloat16")).status == "pass"
