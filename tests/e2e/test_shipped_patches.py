@@ -11,7 +11,7 @@ import pytest
 from dspatch import checkout, pins, treefiles
 from dspatch.apply import PatchedTree, apply_series
 from dspatch.carry.lint import goldens
-from dspatch.carry.uses import guard
+from dspatch.carry.uses import drift, guard, usesfile
 from dspatch.carry.uses.names import Names
 from dspatch.console import Console
 from dspatch.git import Change
@@ -96,7 +96,7 @@ PLANTED = {
     "new abstract method": (
         PREFILL, "    @abstractmethod\n    def run_prefill_new_tokens(",
         "    @abstractmethod\n    def warm_up(self): ...\n\n    @abstractmethod\n    def run_prefill_new_tokens(",
-        "prefill.base.MLAPrefillBackend", "`warm_up` is abstract now",
+        "prefill.base.MLAPrefillBackend", "`warm_up` is abstract, and our `",
     ),
     "hook renamed": (
         PREFILL, "    def run_prefill_context_chunk(", "    def run_context_chunk(",
@@ -106,6 +106,14 @@ PLANTED = {
         MLA, "    def forward_mha(  # type: ignore[override]\n        self,\n",
         "    def forward_mha(\n        self,\n        window,\n",
         "MLACommonImpl.forward_mha", "callers may pass `window`, which ours does not take",
+    ),
+    "hook gives something else": (
+        PREFILL, ") -> tuple[torch.Tensor, torch.Tensor]:", ") -> torch.Tensor:",
+        "MLAPrefillBackend.run_prefill_context_chunk", "it gave tuple[Tensor, Tensor] and gives Tensor",
+    ),
+    "hook became a coroutine": (
+        MLA, "    def forward_mha(  # type: ignore[override]", "    async def forward_mha(  # type: ignore[override]",
+        "MLACommonImpl.forward_mha", "it was a method and is an async method",
     ),
     "enum member gone": (
         "vllm/v1/attention/backends/registry.py", "    CPU_ATTN =", "    CPU =",
@@ -153,6 +161,25 @@ def test_a_change_planted_in_the_real_sources_is_caught(name: str) -> None:
         facts = Traits(series.traits, names.read)
         found = [d for p in tree.patches for d in guard.drifts(series.patch(p.name), names, facts)]
     assert any(d.symbol.endswith(symbol) and said in "; ".join(d.changes) for d in found), found
+
+
+def test_a_hook_that_a_later_release_calls_otherwise_is_seen() -> None:
+    recorded = usesfile.read(layered("vllm").patch("mla-decode-kernels").folder)
+    assert recorded is not None
+    old = next(each for each in recorded.others if each.written_for == "v0.19.0")
+    hook = [use for use in old.uses if use.symbol.endswith("FlashMLASparseImpl._forward_bf16_kv")]
+    assert hook
+    found = {}
+    for rev in ("v0.20.2", "v0.32.0"):
+        pristine = checkout.checkout(pins.load("vllm", rev))
+        with pristine.repo.reading():
+            names = Names(treefiles.of_tree(pristine.repo, pristine.tree).read)
+            found[rev] = [change for one in drift.check(hook, names) for change in one.changes]
+    assert found["v0.20.2"] == []
+    assert found["v0.32.0"][-2:] == [
+        "callers may pass `actual_num_heads`, which ours does not take",
+        "it gave Tensor and gives tuple[Tensor, Tensor | None]",
+    ]
 
 
 HARMLESS = {
