@@ -11,9 +11,11 @@ from dspatch.carry.editing.layer import Draft
 from dspatch.carry.editing.recording import record_uses
 from dspatch.carry.lint.linttrees import Tried, record
 from dspatch.carry.uses import guard, usesfile, verdicts
+from dspatch.carry.uses.names import Names
 from dspatch.errors import PatchFormatError, SignatureDriftError
 from dspatch.git import Change
 from dspatch.series import Series
+from dspatch.traits import Traits
 from dspatch.treefiles import Files, of_tree
 from tests.support import PATCH, TRAITS, Upstream, dedent, load_series, patch_folders
 from tests.unit.test_apply import VARIANT
@@ -228,6 +230,78 @@ def test_a_release_is_held_against_the_record_of_its_own_generation(
     with pytest.raises(SignatureDriftError, match="cpu-mla would apply") as error:
         applied(series, tmp_path, upstream)
     assert "cpu-mla, written for 2.0: mini.ops.attend: it is no longer there" in error.value.why
+
+
+def test_of_records_of_the_same_code_the_one_counts_that_fits(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    upstream.files["mini/ops.py"] = OPS.encode()
+    also = WRITTEN.replace('written-for = "1.0"', 'written-for = "1.0"\nalso-written-for = ["2.0"]')
+    loaded = patch_folders(tmp_path, {"cpu-mla": also})
+    (tmp_path / "templates/mini/cpu_mla.py.j2").write_text(TEMPLATE)
+    tried = []
+    for rev, ops in (("1.0", OPS), ("2.0", OPS.replace("scale", "factor"))):
+        upstream.version, upstream.files["mini/ops.py"] = rev, ops.encode()
+        tried.append(Tried(rev=rev, target="cpu", tree=applied(loaded, tmp_path, upstream)))
+    recorded = record(loaded.patch("cpu-mla"), tried, loaded.traits)
+    assert recorded is not None
+    (loaded.patch("cpu-mla").folder / usesfile.NAME).write_text(usesfile.write(recorded))
+    series = load_series(tmp_path)
+    assert applied(series, tmp_path, upstream).patches
+    upstream.version, upstream.files["mini/ops.py"] = (
+        "3.0",
+        OPS.replace("q, scale", "scale, q").encode(),
+    )
+    with pytest.raises(SignatureDriftError) as error:
+        applied(series, tmp_path, upstream)
+    assert "written for 1.0" in error.value.why
+    waived = WAIVE + 'shape = "function (q, factor)"\n'
+    path = series.patch("cpu-mla").folder / "patch.toml"
+    path.write_text(path.read_text().replace("\n[[file]]", f"{waived}\n[[file]]"))
+    upstream.version, upstream.files["mini/ops.py"] = "2.0", OPS.replace("scale", "factor").encode()
+    patch = load_series(tmp_path).patch("cpu-mla")
+    tree = applied(load_series(tmp_path), tmp_path, upstream)
+    with tree.checkout.repo.reading():
+        names = Names(of_tree(tree.checkout.repo, tree.commit).read)
+        found = guard.seen(
+            patch, usesfile.read(patch.folder), names, Traits(series.traits, names.read)
+        )
+    assert [one.written_for for one in found] == ["1.0"]  # so the waiver is not idle
+
+
+def test_what_only_a_file_uses_that_is_not_rendered_here_is_not_held(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    upstream.files["mini/ops.py"] = OPS.encode() + OPS.replace("decode", "attend").encode()
+    upstream.files["mini/new.py"] = b""
+    more = (
+        '\n[[file]]\npath = "mini/more.py"\ntemplate = "more.py.j2"\nwhen = ["is_new"]\n'
+        '\n[[file]]\npath = "mini/both.py"\ntemplate = "both.py.j2"\n'
+    )
+    templates = tmp_path / "templates/mini"
+    templates.mkdir(parents=True)
+    (templates / "cpu_mla.py.j2").write_text("")
+    (templates / "more.py.j2").write_text(TEMPLATE)
+    (templates / "both.py.j2").write_text("")
+    asked = '\n[is_new]\nwhat = "it is new"\nfile = "mini/new.py"\n'
+    loaded = patch_folders(tmp_path, {"cpu-mla": WRITTEN + more}, traits=TRAITS + asked)
+    patch = loaded.patch("cpu-mla")
+    tried = [Tried(rev="1.0", target="cpu", tree=applied(loaded, tmp_path, upstream))]
+    recorded = record(patch, tried, loaded.traits)
+    assert recorded is not None
+    assert [use.where[0] for use in recorded.uses] == ["mini/more.py"]
+    (patch.folder / usesfile.NAME).write_text(usesfile.write(recorded))
+    upstream.version = "2.0"
+    upstream.files["mini/ops.py"] = b""
+    with pytest.raises(SignatureDriftError, match=r"mini\.ops\.decode"):
+        applied(load_series(tmp_path), tmp_path, upstream)
+    del upstream.files["mini/new.py"]  # and no more.py is rendered
+    assert applied(load_series(tmp_path), tmp_path, upstream).patches
+    (templates / "both.py.j2").write_text(TEMPLATE)
+    again = (patch.folder / usesfile.NAME).read_text().replace('"mini/more.py', '"mini/both.py')
+    (patch.folder / usesfile.NAME).write_text(again)
+    with pytest.raises(SignatureDriftError):
+        applied(load_series(tmp_path), tmp_path, upstream)
 
 
 def test_an_edit_on_one_release_keeps_the_records_of_the_others(

@@ -9,7 +9,7 @@ from dspatch.carry.lint import goldens
 from dspatch.carry.lint.lint import Fault, in_patch
 from dspatch.carry.lint.released import Released
 from dspatch.carry.lint.tried import Tried
-from dspatch.carry.uses import drift, guard, usesfile
+from dspatch.carry.uses import guard, usesfile
 from dspatch.carry.uses.drift import Drift
 from dspatch.carry.uses.names import Names
 from dspatch.carry.uses.usesfile import Recorded
@@ -109,11 +109,8 @@ def drifts(
     found: dict[str, tuple[Drift, ...]] = {}
     for one in here:
         with one.reading():
-            recorded_there = guard.nearest(patch, recorded, one.facts(known))
-            found[one.rev] = tuple(
-                replace(each, written_for=recorded_there.written_for)
-                for each in drift.check(recorded_there.uses, Names(one.files.read))
-            )
+            names = Names(one.files.read)
+            found[one.rev] = guard.seen(patch, recorded, names, one.facts(known))
     revs = sorted(found, key=version_key)
     for each, seen in _together(found, revs).items():
         if not any(guard.waives(waived, each) for waived in patch.waived):

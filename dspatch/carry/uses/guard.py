@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from dspatch.carry.uses import drift, usesfile, verdicts
 from dspatch.carry.uses.drift import Drift
 from dspatch.carry.uses.names import Names
-from dspatch.carry.uses.usesfile import Recorded
+from dspatch.carry.uses.usesfile import Recorded, Use
 from dspatch.errors import SignatureDriftError
 from dspatch.patchfile import Patch, Waived, holds
 from dspatch.series import digest_of
@@ -27,16 +27,27 @@ def drifts(patch: Patch, names: Names, facts: Traits) -> tuple[Drift, ...]:
 
     facts: the traits of the tree, which say which of several records is held against it.
     """
-    recorded = usesfile.read(patch.folder)
-    if recorded is None:
-        return ()
-    held = nearest(patch, recorded, facts)
-    found = drift.check(held.uses, names)
-    return tuple(
-        replace(one, written_for=held.written_for)
-        for one in found
-        if not any(waives(waived, one) for waived in patch.waived)
-    )
+    return unwaived(patch, seen(patch, usesfile.read(patch.folder), names, facts))
+
+
+def seen(patch: Patch, recorded: Recorded | None, names: Names, facts: Traits) -> tuple[Drift, ...]:
+    """What has drifted under a patch, also where that is waived.
+
+    Records on which the patch was the same code are as good as one another: the first counts of which
+    all is waived, else the one that has least to tell.
+    """
+    told: list[tuple[Drift, ...]] = []
+    for record in nearest(patch, recorded, facts) if recorded is not None else ():
+        found = drift.check(_rendered(patch, record.uses, facts), names)
+        told.append(tuple(replace(one, written_for=record.written_for) for one in found))
+        if not unwaived(patch, told[-1]):
+            return told[-1]
+    return min(told, key=len, default=())
+
+
+def unwaived(patch: Patch, found: Sequence[Drift]) -> tuple[Drift, ...]:
+    """The drifts that no waiver of the patch is about."""
+    return tuple(one for one in found if not any(waives(waived, one) for waived in patch.waived))
 
 
 def answer(name: str, facts: Traits) -> str:
@@ -47,8 +58,18 @@ def answer(name: str, facts: Traits) -> str:
     return name if value is True else f"{name}={value}"
 
 
-def nearest(patch: Patch, recorded: Recorded, facts: Traits) -> Recorded:
-    """The record of the pin on which the patch was the code most alike, the first of equals.
+def _rendered(patch: Patch, uses: Sequence[Use], facts: Traits) -> Iterator[Use]:
+    """The uses without those that only files make which the patch does not render there."""
+    rendered = {file.path for file in patch.files if not holds(file.when, facts)}
+    missing = {file.path for file in patch.files} - rendered
+    for use in uses:
+        where = tuple(place for place in use.where if place.partition(":")[0] not in missing)
+        if where:
+            yield replace(use, where=where)
+
+
+def nearest(patch: Patch, recorded: Recorded, facts: Traits) -> list[Recorded]:
+    """The records of the pins on which the patch was the code most alike.
 
     Which files it renders counts before all else that traits decide: most of its code is there.
     """
@@ -62,7 +83,9 @@ def nearest(patch: Patch, recorded: Recorded, facts: Traits) -> Recorded:
         asked = {each.removeprefix("!").partition("=")[0]: each for each in one.answers}
         return sum(same), sum(answer(name, facts) == each for name, each in asked.items())
 
-    return max((recorded, *recorded.others), key=alike)
+    records = (recorded, *recorded.others)
+    most = max(map(alike, records))
+    return [one for one in records if alike(one) == most]
 
 
 def waives(waived: Waived, found: Drift) -> bool:
