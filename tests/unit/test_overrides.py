@@ -384,6 +384,33 @@ def test_an_abstract_method_that_a_mixin_defines_is_not_lacking() -> None:
     assert checked(tree, recorded(ours)) == {}
 
 
+def test_a_class_that_is_called_as_its_base_overrides_what_was_imported() -> None:
+    ours = dedent("""
+        from mini.base import Layer
+
+
+        class Layer(Layer):
+            def build(self, lengths):
+                return self.heads
+
+            def split(self, tokens):
+                return super().split(tokens)
+    """)
+    held = recorded(ours)
+    found = {use.symbol: use.ways for use in held}
+    assert found["mini.base.Layer.split"] == ("call (_)", "override method (tokens)")
+    assert found["mini.base.Layer.heads"] == ("read",)
+    assert checked(Tree({**UPSTREAM, OURS: ours}), held) == {}
+    more = based("def split(self, tokens):", "def split(self, tokens, heads):")
+    found_more = checked(Tree({**more.files, OURS: ours}), held)
+    assert list(found_more) == ["mini.base.Layer.split"]
+
+
+def test_a_class_that_is_said_to_inherit_from_itself_has_no_base() -> None:
+    ours = "class Layer(Layer):\n    def split(self):\n        return self.heads\n"
+    assert recorded(ours) == ()
+
+
 def test_a_generator_is_stepped_through_however_it_is_made() -> None:
     files = {
         "mini/__init__.py": "",

@@ -44,6 +44,11 @@ class ModuleSource:
             self._known[name] = self._find(name)
         return self._known[name]
 
+    def shadowed(self, name: str) -> Binding | None:
+        """What a name stood for before a class or function of the module took it, `None` for nothing."""
+        self._index()
+        return (self._rest or {}).get(name) if (self._chunks or {}).get(name) else None
+
     def names(self) -> list[str]:
         """Every top-level name."""
         self._index()

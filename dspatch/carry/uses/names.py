@@ -21,6 +21,7 @@ from dspatch.carry.uses.values import (
     Value,
     is_dataclass,
     is_enum_base,
+    last_name,
     local_names,
     parameter_names,
     scope_of,
@@ -277,10 +278,18 @@ class Names:
         key = id(cls.node)
         if key not in self._bases:
             self._bases[key] = []  # a class that inherits from itself ends here
-            scope = Scope(module=cls.module)
-            values = [self.evaluate(base, scope) for base in cls.node.bases]
+            values = [self._base(cls, base) for base in cls.node.bases]
             self._bases[key] = [value for value in values if isinstance(value, Class)]
         return self._bases[key]
+
+    def _base(self, cls: Class, node: ast.expr) -> Value | None:
+        """What a base stands for; of one that is called as the class itself, what was imported by that name."""
+        scope = Scope(module=cls.module)
+        source = self.module(cls.module)
+        if source is None or last_name(node) != cls.node.name or isinstance(node, ast.Attribute):
+            return self.evaluate(node, scope)
+        binding = source.shadowed(cls.node.name)
+        return None if binding is None else self._bound_or_other(binding, cls.node.name, scope)
 
     def mro(self, cls: Class) -> Iterator[Class]:
         """A class and its ancestors, nearest first."""

@@ -267,9 +267,18 @@ class Ours:
         """The bases of a class by the paths that its module gives them."""
         scope = Scope(module=cls.module)
         for node in cls.node.bases:
-            ref = self.refer(node.value if isinstance(node, ast.Subscript) else node, scope)
+            named = node.value if isinstance(node, ast.Subscript) else node
+            ref = self._shadowed(cls) if _is_named(named, cls) else self.refer(named, scope)
             if ref is not None and isinstance(ref.value, Class):
                 yield ref
+
+    def _shadowed(self, cls: Class) -> Ref | None:
+        """The base that is called as the class itself: what was imported by that name."""
+        source = self.after.module(cls.module)
+        binding = source.shadowed(cls.node.name) if source is not None else None
+        path = None if binding is None else self._imported(binding, cls.node.name, cls.module)
+        value = None if path is None else self.after.walk(path)
+        return None if path is None or value is None else Ref(path=path, value=value)
 
     def _result(self, ref: Ref) -> Ref | None:
         value = ref.value
@@ -289,6 +298,10 @@ class Ours:
         held = self.after.walk(ref.path)
         steps = "[]" if held is not None and self.after.item(held) is not None else ""
         return Ref(path=ref.path + steps, value=value, named=False)
+
+
+def _is_named(base: ast.expr, cls: Class) -> bool:
+    return isinstance(base, ast.Name) and base.id == cls.node.name
 
 
 def class_path(cls: Class) -> str:
