@@ -26,7 +26,7 @@ Probe = Literal[
 ]
 Run = Literal["alone", "together", "again", Probe]
 QUANTISED: tuple[Probe, ...] = ("dequantised", "multiplied")  # of quantised models only
-# Sampling is the same code for both, and a rounded router would be taken for its fault.
+# Sampling is the same code for both.
 UNQUANTISED: tuple[Probe, ...] = ("sampled",)
 # They take no prompt: a checkpoint is asked them once, however many sets of prompts it is run on.
 UNPROMPTED: tuple[Probe, ...] = ("routed", "turned", *QUANTISED)
