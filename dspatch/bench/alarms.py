@@ -19,9 +19,10 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How many checkpoints, of which models in turn, and how many sets of prompts on each."""
+    """How many checkpoints, of which models in turn (none: those that are judged in `dtype`), and prompts on each."""
 
     models: tuple[str, ...] = ()
+    dtype: str = "float32"
     checkpoints: int = 20
     prompt_sets: int = 10
     seed: int = SEED
@@ -31,7 +32,7 @@ class Plan:
 
         Raises `UnknownVariantError`.
         """
-        usual = [small.case(name) for name in self.models or small.rules()["alarms"]["models"]]
+        usual = [small.case(name) for name in self.models or small.counted(self.dtype)]
         return [
             list(self._of(usual[number % len(usual)], number)) for number in range(self.checkpoints)
         ]

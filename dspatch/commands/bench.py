@@ -171,21 +171,23 @@ def alarms(
     from dspatch.stages import show_alarms
 
     console = Console(as_json=as_json)
-    plan = Plan(models=variants, checkpoints=checkpoints, prompt_sets=prompt_sets, seed=seed)
+    plan = Plan(
+        models=variants, dtype=dtype, checkpoints=checkpoints, prompt_sets=prompt_sets, seed=seed
+    )
     if prepare is not None:
         _prepare(plan, prepare, console)
         return
     if place is None:
         raise click.UsageError("name a sound engine with --of, or a folder with --prepare")
     subject = _one(place, engine)
-    show_alarms.told(stage.run(subject, plan, dtype, output.resolve(), console), console)
+    show_alarms.told(stage.run(subject, plan, output.resolve(), console), console)
 
 
 def _prepare(plan: Plan, folder: Path, console: Console) -> None:
     from dspatch.stages import prepare as stage
 
     cases = [case for cases in plan.drawn() for case in cases]
-    asked = f"--checkpoints {plan.checkpoints} --prompt-sets {plan.prompt_sets} --seed {plan.seed}"
+    asked = f"--dtype {plan.dtype} --checkpoints {plan.checkpoints} --prompt-sets {plan.prompt_sets} --seed {plan.seed}"
     named = "".join(f" --variant {model}" for model in plan.models)
     command = f"bench alarms --of PYTHON {asked}{named}"
     stage.told(stage.run(cases, folder.resolve(), console), console, command)

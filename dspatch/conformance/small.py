@@ -82,6 +82,17 @@ def case(name: str) -> Case:
     )
 
 
+def judged_in(name: str, dtype: str) -> bool:
+    """Whether a small model can be judged in a dtype: in a narrow one rounding drowns what some forms ask."""
+    known = rules()["forms"].get(name.partition("/")[2], {}).get("dtypes", [dtype])
+    return dtype in known
+
+
+def counted(dtype: str) -> list[str]:
+    """The models that false alarms are counted on in a dtype."""
+    return [name for name in rules()["alarms"]["models"] if judged_in(name, dtype)]
+
+
 def standing_for(names: Iterable[str]) -> list[str]:
     """The small models that prove these variants: one for all that shrink alike, and its forms.
 

@@ -33,28 +33,29 @@ class Counted:
     file: Path
 
 
-def run(subject: Subject, plan: Plan, dtype: str, file: Path, console: Console) -> Counted:
+def run(subject: Subject, plan: Plan, file: Path, console: Console) -> Counted:
     """Run the engine on every checkpoint with its sets of prompts; the file is written after each few.
 
     A count that was stopped goes on with what the file holds, if that is of the same engine, suite and seeds.
     What a pair with an alarm left stays in the subject's folder. Raises as `prove_any.run`.
     """
-    proving.need_tolerances(dtype)
+    proving.need_tolerances(plan.dtype)
+    proving.need_dtype(plan.models, plan.dtype)
     drawn = plan.drawn()
     prove_any.need_machine(subject)
     prepare_work()
     with locked(subject.folder, subject.name), console.working("alarms") as step:
         python = subject.python(step)
-        about = _about(subject, plan, dtype)
+        about = _about(subject, plan)
         rows = _known(file, about)[: len(drawn)]
         if rows:
             console.note(f"alarms: {len(rows)} of {len(drawn)} checkpoints are in {file}")
         while len(rows) < len(drawn):
             few = drawn[len(rows) : len(rows) + AT_ONCE]
             step(f"{len(rows)} of {len(drawn)} checkpoints")
-            rows += _measured(subject, python, dtype, few, len(rows))
+            rows += _measured(subject, python, plan.dtype, few, len(rows))
             _write(file, about, rows)
-    return Counted(name=subject.name, dtype=dtype, count=Count(rows=tuple(rows)), file=file)
+    return Counted(name=subject.name, dtype=plan.dtype, count=Count(rows=tuple(rows)), file=file)
 
 
 def _measured(
@@ -77,12 +78,12 @@ def _measured(
     return [alarms.judged(cases, report.results) for cases in few]
 
 
-def _about(subject: Subject, plan: Plan, dtype: str) -> dict[str, Any]:
+def _about(subject: Subject, plan: Plan) -> dict[str, Any]:
     """What the rows of a file depend on, but for how many checkpoints were asked for."""
     from dspatch.conformance import suite
 
-    drawn = {key: value for key, value in asdict(plan).items() if key != "checkpoints"}
-    return {"engine": subject.name, "dtype": dtype, "suite": suite.inputs(), "plan": drawn}
+    drawn = {k: v for k, v in asdict(plan).items() if k not in ("checkpoints", "dtype")}
+    return {"engine": subject.name, "dtype": plan.dtype, "suite": suite.inputs(), "plan": drawn}
 
 
 def _known(file: Path, about: dict[str, Any]) -> list[Judged]:

@@ -28,8 +28,6 @@ def run(job: Job, console: Console, wanted: Wanted) -> Proven:
     passing report on the same wheel, models and suite is not made again. Raises `NoJobError` before
     build-wheel, `NoGpuError` for a CUDA wheel without a GPU.
     """
-    from dspatch.conformance import quantised
-
     wheel = receipt.require(job, "build-wheel")["wheel"]
     converts = _converts(job, wheel["path"], wanted)
     if not converts:
@@ -43,7 +41,7 @@ def run(job: Job, console: Console, wanted: Wanted) -> Proven:
     )
     if not converts:
         proving.need_computed_in(job.id.engine, wanted.dtype)
-        quantised.need_dtype(models, wanted.dtype)
+        proving.need_dtype(models, wanted.dtype)
     inputs = _inputs(wheel["sha256"], models, wanted)
     with job.locked():
         kept = None if wanted.fresh or wanted.selftest or wanted.checkpoints else _kept(job, inputs)

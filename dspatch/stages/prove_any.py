@@ -141,15 +141,13 @@ def run(subject: Subject, console: Console, wanted: Wanted) -> Proven:
     proving.need_tolerances(wanted.dtype)
     if subject.wheel is not None and proving.converts(subject.engine, subject.version, wanted):
         return _converted(subject, subject.wheel, console, wanted)
-    from dspatch.conformance import quantised
-
     proving.need_computed_in(subject.engine, wanted.dtype)
     models = proving.models_to_run(subject.engine, wanted, variants.names())
     chosen = engines.get(subject.engine)
     need_machine(subject)
     if why := engines.unserved(subject.engine, getattr(chosen, "SERVED", ()), subject.version):
         console.note(f"conformance: {why}")
-    quantised.need_dtype(models, wanted.dtype)
+    proving.need_dtype(models, wanted.dtype)
     prepare_work()
     with locked(subject.folder, subject.name), console.working("conformance") as step:
         return proving.measure(

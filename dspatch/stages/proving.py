@@ -183,6 +183,20 @@ def need_tolerances(dtype: str) -> None:
         )
 
 
+def need_dtype(models: Sequence[str], dtype: str) -> None:
+    """Raise `NoToleranceError` for a model that cannot be judged in a dtype."""
+    from dspatch.conformance import quantised, small
+
+    quantised.need_dtype(models, dtype)
+    for name in models:
+        if not small.judged_in(name, dtype):
+            raise NoToleranceError(
+                f"{name} cannot be judged in {dtype}.",
+                why="its rounding there is beyond that of the models which limits were measured with",
+                next=f"leave --dtype out, or say --dtype {DTYPE}",
+            )
+
+
 def check(done: Proven) -> None:
     """Raise `ConformanceError` when a check failed, or a planted fault was missed.
 
@@ -262,7 +276,8 @@ def _models(
     if wanted.quantised:
         return quantised.models(wanted.models or variants, wanted.quantised)
     if wanted.adversarial:
-        return small.adversarial(wanted.models or ADVERSARIAL)
+        forms = small.adversarial(wanted.models or ADVERSARIAL)
+        return [name for name in forms if small.judged_in(name, wanted.dtype)]
     return usual(wanted.models or variants)
 
 

@@ -69,7 +69,7 @@ def test_full_heads_pass_every_check_but_the_one_of_the_cache(
     # A count of false alarms sees it too: once, as the engine starts once for both sets of prompts.
     heads = prove_any.in_environment(str(python_of(stock)), "vllm")
     plan = Plan(models=("deepseek-v3",), checkpoints=1, prompt_sets=2)
-    count = alarms.run(heads, plan, "float32", tmp_path / "heads.json", Console(as_json=True)).count
+    count = alarms.run(heads, plan, tmp_path / "heads.json", Console(as_json=True)).count
     assert [alarm.split(": ")[:2] for alarm in count.alarms] == [
         ["deepseek-v3#0.0", "cache.latent"]
     ]

@@ -20,9 +20,9 @@ from dspatch.conformance import checkpoint, checks, small, suite
 from dspatch.conformance.report import CheckResult, Status
 from dspatch.conformance.small import Case
 from dspatch.console import Console, json_of
-from dspatch.errors import FalseAlarmError
+from dspatch.errors import FalseAlarmError, NoToleranceError
 from dspatch.stages import alarms as stage
-from dspatch.stages import show_alarms
+from dspatch.stages import proving, show_alarms
 from tests.unit.test_conformance_checks import of_run, seen
 from tests.unit.test_prove_any import subject
 
@@ -144,18 +144,18 @@ def test_a_count_that_stopped_goes_on_and_another_does_not(
 
     monkeypatch.setattr(stage, "_measured", measured)
     file, console = tmp_path / "alarms.json", Console(as_json=True)
-    stage.run(subject(), replace(FEW, checkpoints=2), "float32", file, console)
-    done = stage.run(subject(), FEW, "float32", file, console)
+    stage.run(subject(), replace(FEW, checkpoints=2), file, console)
+    done = stage.run(subject(), FEW, file, console)
     assert (asked, len(done.count.rows)) == ([2, 1], 3)
     assert done.count == Count(
         rows=tuple(Judged.read(r) for r in json.loads(file.read_text())["rows"])
     )
-    stage.run(subject(), replace(FEW, seed=7, checkpoints=1), "float32", file, console)
+    stage.run(subject(), replace(FEW, seed=7, checkpoints=1), file, console)
     assert asked == [2, 1, 1]
     with pytest.raises(FalseAlarmError, match="1 checks failed"):
         stage.check(done)
     file.write_text("{")
-    assert len(stage.run(subject(), FEW, "float32", file, console).count.rows) == 3
+    assert len(stage.run(subject(), FEW, file, console).count.rows) == 3
 
 
 def test_it_is_told_by_check_and_as_one_object(
@@ -190,3 +190,18 @@ def test_the_nightly_asks_for_what_there_is(tmp_path: Path) -> None:
             command = command.commands[word]
         known = {name for option in command.params for name in option.opts}
         assert set(re.findall(r"(?<= )--?[a-z-]+", f" {rest}")) <= known
+
+
+def test_a_form_that_rounding_drowns_is_counted_and_judged_in_float32_alone() -> None:
+    quiet = "deepseek-v3/quiet"
+    assert quiet in small.counted("float32")
+    assert {*small.counted("float32")} - {*small.counted("bfloat16")} == {quiet}
+    assert all(not c.name.startswith(quiet) for one in Plan(dtype="float16").drawn() for c in one)
+    for dtype, judged in (("float32", True), ("bfloat16", False)):
+        wanted = proving.Wanted(adversarial=True, dtype=dtype)
+        assert (quiet in proving.models_of(wanted, ["deepseek-v3"])) is judged
+    proving.need_dtype([quiet], "float32")
+    with pytest.raises(NoToleranceError, match="quiet cannot be judged in bfloat16"):
+        proving.need_dtype(["deepseek-v3", quiet], "bfloat16")
+    with pytest.raises(NoToleranceError):
+        stage.run(subject(), Plan(models=(quiet,), dtype="bfloat16"), Path("a"), Console())
