@@ -12,7 +12,7 @@ from dspatch.errors import ProfileError
 
 PROGRAM = "ncu"
 OWN = (PROGRAM, "sh", "bash", "dash")  # what its own processes are called: it may be a script
-LAUNCHES = 2000  # that are counted at most: each takes tens of milliseconds
+LAUNCHES = 300  # that are counted at most: two decode steps of a small model; each costs far more than its time
 TIME, BYTES = "gpu__time_duration.sum", "dram__bytes.sum"
 NAME = "Kernel Name"
 
@@ -33,13 +33,14 @@ def command(ncu: str, log: Path) -> tuple[str, ...]:
     """What stands before a server's command, so that the kernels of all its processes are counted.
 
     Only those between the start and the stop that the server gives CUDA's profiler. Both metrics are
-    read in one pass, so that no kernel runs twice; clocks stay as they are.
+    read in one pass, so that no kernel runs twice; clocks and caches stay as the engine has them.
     """
     return (
         ncu,
         "--target-processes", "all",
         "--profile-from-start", "off",
         "--clock-control", "none",
+        "--cache-control", "none",
         "--metrics", f"{TIME},{BYTES}",
         "--launch-count", str(LAUNCHES),
         "--csv", "--page", "raw", "--print-units", "base",

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 OPTION = "--profiler-config"
 WRITING = 300.0  # seconds that a profiler may take to write what it has
+FEW = 4  # tokens of an answer whose kernels are counted one by one
 REQUESTS = 200  # to a server, with those that start and stop its profiler
 TORCH, NSIGHT = "torch's profiler, the engine's own", "Nsight Compute"
 
@@ -148,7 +149,7 @@ def _observed(
     whole: bool,
 ) -> None:
     """Have the server answer under its profiler; `whole` when that writes at the end of all processes."""
-    plan, pids = Plan(seconds=0), list[int]()
+    plan, pids = Plan(seconds=0, output_tokens=FEW) if whole else Plan(seconds=0), list[int]()
     prompts = [" ".join(soaking.WORDS[: 1 + n % 10] * 6) for n in range(requests)]
     running = prove_api.running(
         subject, service, model, folder, prove_api.Limits(), step, pids.append
@@ -157,11 +158,22 @@ def _observed(
         soaking.answers(wire, prove_api.SERVED_AS, prompts[:1], plan)
         _turn(wire, "start_profile")
         step(f"profiling {requests} requests")
-        soaking.answers(wire, prove_api.SERVED_AS, prompts, plan)
+        _answered(wire, prompts, plan)
         step("the profiler writes what it has")
         _turn(wire, "stop_profile")
         if whole:
             _end(pids[0])
+
+
+def _answered(wire: Wire, prompts: Sequence[str], plan: Plan) -> None:
+    try:
+        soaking.answers(wire, prove_api.SERVED_AS, prompts, plan)
+    except GoneError as error:
+        raise ProfileError(
+            "the server did not answer under its profiler.",
+            why=str(error) or f"within {WRITING:g} s",
+            next="read the server's log, or ask less of it: --requests 1",
+        ) from None
 
 
 def _end(pid: int) -> None:
