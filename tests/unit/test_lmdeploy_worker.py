@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from dspatch import engines, errors
 from dspatch.conformance import checks, refused, small, suite
 from dspatch.conformance.report import CheckResult
 from dspatch.engines import Options, lmdeploy
-from dspatch.engines.workers.lmdeploy_worker import engine, faults, tokenizer
+from dspatch.engines.workers.lmdeploy_worker import engine, faults, inside, tokenizer
 from dspatch.engines.workers.lmdeploy_worker.engine import Answer, Asked
 from dspatch.stages import proving
 from tests.unit.test_conformance_checks import judged, prompt, seen
@@ -235,3 +236,29 @@ def test_of_a_long_text_the_second_half_of_its_own_decides() -> None:
     assert judged("decode.late", narrow).status == "fail"
     sound = rows(0, [0.02] * 8) | {"by_text": [0.02] * 160}
     assert judged("decode.late", replace(black_box(each=sound), dtype="bfloat16")).status == "pass"
+
+
+def test_rows_of_a_batch_are_told_apart_and_those_computed_ahead_are_nobodys() -> None:
+    texts = {"a": [1, 2, 3, 7], "b": [1, 2, 4, 8]}
+    passes = [([1, 2, 3, 1, 2, 4], [0, 1, 2, 0, 1, 2]), ([8, 7], [3, 3]), ([5, 6], [4, 4])]
+    assert inside.rows_of(passes, texts) == {"a": [0, 1, 2, 7], "b": [3, 4, 5, 6]}
+    assert inside.rows_of([([9], [0])], texts) == {"a": [], "b": []}
+
+
+def test_a_text_that_broke_off_after_a_reading_fails() -> None:
+    cut = replace(black_box(finite=False), dtype="bfloat16")
+    found = judged("decode.scored", cut)
+    assert found.status == "fail"
+    assert "broke off" in found.note
+
+
+def test_an_engine_that_does_not_count_cached_tokens_is_not_taken_at_its_zero(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = SimpleNamespace(_tm=SimpleNamespace(RequestMetrics=SimpleNamespace(cached_tokens=0)))
+    older = SimpleNamespace(_tm=SimpleNamespace(RequestMetrics=SimpleNamespace(enqueue_time=0)))
+    for name, module in (("counted", counted), ("older", older), ("other", SimpleNamespace())):
+        monkeypatch.setitem(sys.modules, name, module)  # type: ignore[arg-type]
+    assert engine._tells_cached("counted")
+    assert not engine._tells_cached("older")
+    assert engine._tells_cached("other")

@@ -53,6 +53,8 @@ def scored(seen: Seen) -> Verdict:
         return unseen(seen.unprobed("scored") or "no such run was made")
     steps = sum(measures["agreed_steps"] for measures in prompts.values())
     note = f"{steps} of {sum(m['steps'] for m in prompts.values())} tokens agree"
+    if broken := [name for name, one in prompts.items() if not one["finite"]]:
+        return Verdict(wrong=True, note=f"{note}; broke off, or not finite: {', '.join(broken)}")
     if statistic.narrow("decode.scored", seen.dtype):
         return steady(seen, {prompt: after(one) for prompt, one in prompts.items()}, note)
     return Verdict(measured=stepwise(prompts, "first_step_logprob", "decode_logprob"), note=note)

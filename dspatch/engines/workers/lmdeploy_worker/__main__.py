@@ -15,12 +15,13 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from kept import Kept, cause, clock
 
-from . import engine, faults, probes, runs, spoiled
+from . import engine, faults, inside, probes, runs, spoiled
 
 Trial = Mapping[str, Any]
 Tensors = dict[str, Any]
@@ -78,6 +79,8 @@ def _alone(it: engine.Started, trial: Trial, kept: Kept) -> Tensors:
     if not runs.watchable(it):
         return runs.alone(it, trial)
     found = runs.watched(it, trial)
+    with suppress(LookupError):
+        kept.facts["cache"] = inside.cache(it)
     kept.facts["watched"] = ["layers", "routes"]
     return found
 
@@ -108,7 +111,7 @@ def _probe(it: engine.Started, trial: Trial, kept: Kept) -> None:
     """The runs that ask one thing each; of one that this engine cannot be asked, the reason."""
     kept.facts["unprobed"] = {}
     for name in trial["probes"]:
-        if name not in probes.PROBES:
+        if name not in probes.PROBES or (name in probes.INSIDE and not runs.watchable(it)):
             kept.facts["unprobed"][name] = INSIDE
             continue
         try:

@@ -7,6 +7,7 @@ import copy
 import gc
 import json
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -60,6 +61,7 @@ class Started:
         self.faulty = False
         self.vocabulary = 0
         self.sessions = count(1)
+        self.tells_cached = _tells_cached(type(self.engine).__module__)
 
     def asked_by(self, ask: Callable[[Sequence[Asked]], list[Answer]]) -> Started:
         """The same engine, asked by way of `ask`."""
@@ -150,8 +152,15 @@ class Started:
             tokens=tokens,
             # A copy: the buffer is the engine's.
             logits=None if logits is None else logits.detach().float().cpu().clone(),
-            cached=getattr(metrics, "cached_tokens", None),
+            cached=getattr(metrics, "cached_tokens", None) if self.tells_cached else None,
         )
+
+
+def _tells_cached(module: str) -> bool:
+    """Whether an engine counts tokens from its cache: TurboMind before 0.15.0 leaves the field of its answers at 0."""
+    compiled = getattr(sys.modules.get(module), "_tm", None)
+    counted = getattr(compiled, "RequestMetrics", None)
+    return counted is None or hasattr(counted, "cached_tokens")
 
 
 def settings(asked: Asked, **more: Any) -> Any:

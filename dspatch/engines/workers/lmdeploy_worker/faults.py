@@ -47,7 +47,10 @@ def logits_changed(change: Callable[[Any], Any]) -> Plant:
 
     def plant(ask: Ask, request: Mapping[str, Any]) -> Ask:
         def faulty(asked: Sequence[Asked]) -> list[Answer]:
-            return [replace(one, logits=change(one.logits)) for one in ask(asked)]
+            return [
+                one if one.logits is None else replace(one, logits=change(one.logits))
+                for one in ask(asked)
+            ]
 
         return faulty
 

@@ -163,6 +163,8 @@ def _numbers(values: Any) -> Any:
     return torch.tensor(values, dtype=torch.float64)
 
 
+# Those that look inside.
+INSIDE = ("local", "replayed")
 PROBES: dict[str, Probe] = {
     "local": local,
     "replayed": replayed,

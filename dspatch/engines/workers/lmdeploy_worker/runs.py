@@ -36,7 +36,7 @@ def _passes(rounds: Mapping[str, int], request: Mapping[str, Any]) -> Tensors:
     for name, count in rounds.items():
         length = len(prompts[name])
         chunks = [min(size, length - start) for start in range(0, length, size)]
-        read = chunks if 1 + count - rounds[one] == len(chunks) else [length]
+        read = chunks if 1 + count - rounds[one] >= len(chunks) else [length]
         out[f"{name}.forwards"] = integers([*read, *[1] * (request["steps"] - 1)])
     return out
 
