@@ -31,7 +31,7 @@ def run(job: Job, console: Console, wanted: Wanted) -> Proven:
     wheel = receipt.require(job, "build-wheel")["wheel"]
     converts = _converts(job, wheel["path"], wanted)
     if not converts:
-        need_machine(job)
+        need_machine(job, wanted.backend)
     proving.need_tolerances(wanted.dtype)
     variants = receipt.require(job, "apply")["variants"]
     models = (
@@ -131,12 +131,13 @@ def _write_receipt(job: Job, report: Report, wanted: Wanted, inputs: str) -> Non
     )
 
 
-def need_machine(job: Job) -> None:
+def need_machine(job: Job, backend: str = "") -> None:
     """Raise `NoGpuError` for a CUDA wheel without a GPU, or for what else it lacks here."""
+    chosen = f" --backend {backend}" if backend else ""
     without = NoGpuError(
         f"{job.id} is built, and needs an NVIDIA GPU to run; none is here.",
         why="nvidia-smi is not on PATH",
         next=f"on a machine with a GPU: dspatch conformance --engine {job.id.engine}"
-        f" --rev {job.id.rev} --target cuda",
+        f" --rev {job.id.rev} --target cuda{chosen}",
     )
     proving.need_machine(job.id.engine, job.id.target, without)

@@ -122,6 +122,37 @@ def test_a_cuda_wheel_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         prove.run(job("cuda"), Console(as_json=True), proving.Wanted())
 
 
+LMDEPLOY = "lmdeploy-0.18.0+dspatch.1-cp312-cp312-manylinux_2_28_x86_64.whl"
+
+
+def test_a_backend_of_a_wheel_is_run_and_not_its_conversion(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mine = open_job(JobId(engine="lmdeploy", rev="0.18.0", target="cuda"))
+    receipt.write(mine, "apply", {"variants": ["deepseek-v2-lite"]})
+    receipt.write(mine, "build-wheel", {"wheel": {"path": LMDEPLOY, "sha256": "0"}})
+    asked = proving.Wanted(backend="pytorch", dtype="bfloat16")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoGpuError, match="needs an NVIDIA GPU") as error:
+        prove.run(mine, Console(as_json=True), asked)
+    assert error.value.next.endswith("--target cuda --backend pytorch")
+    given: dict[str, Any] = {}
+
+    def measure(name: str, **more: Any) -> proving.Proven:
+        given.update(more)
+        return proven("pass")
+
+    monkeypatch.setattr(proving, "measure", measure)
+    monkeypatch.setattr(proving, "environment", lambda *given: Path("python"))
+    monkeypatch.setattr(prove, "need_machine", lambda job, backend: None)
+    prove.run(mine, Console(as_json=True), asked)
+    assert (given["models"], given["version"]) == (
+        ["deepseek-v2-lite/sixteen-heads"],
+        "0.18.0+dspatch.1",
+    )
+    assert given["wanted"].backend == "pytorch"
+
+
 def test_a_passing_report_is_kept_until_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = job()
     receipt.write(mine, "apply", {"variants": ["deepseek-v3"]})
