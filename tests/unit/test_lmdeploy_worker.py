@@ -262,3 +262,17 @@ def test_an_engine_that_does_not_count_cached_tokens_is_not_taken_at_its_zero(
     assert engine._tells_cached("counted")
     assert not engine._tells_cached("older")
     assert engine._tells_cached("other")
+
+
+def test_what_a_cache_takes_is_told_by_its_bytes_and_views_of_them_count_once() -> None:
+    storage = SimpleNamespace(data_ptr=lambda: 1, nbytes=lambda: 144 * 32 * 3456)
+    part = SimpleNamespace(untyped_storage=lambda: storage)
+    agent = SimpleNamespace(cache_engine=SimpleNamespace(gpu_cache=[[part, part]] * 3))
+    sizes = SimpleNamespace(num_gpu_blocks=144, block_size=32)
+    running = SimpleNamespace(executor=SimpleNamespace(model_agent=agent), cache_config=sizes)
+    of: Any = SimpleNamespace(engine=running)
+    assert inside.cache(of)["bytes_per_token"] == 3456
+    with pytest.raises(LookupError, match="no cache"):
+        inside.cache(SimpleNamespace(engine=SimpleNamespace()))  # type: ignore[arg-type]
+    with pytest.raises(LookupError, match="can be watched"):
+        inside.model_of(SimpleNamespace(engine=SimpleNamespace()))  # type: ignore[arg-type]

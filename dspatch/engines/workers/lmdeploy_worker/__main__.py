@@ -79,8 +79,10 @@ def _alone(it: engine.Started, trial: Trial, kept: Kept) -> Tensors:
     if not runs.watchable(it):
         return runs.alone(it, trial)
     found = runs.watched(it, trial)
-    with suppress(LookupError):
-        kept.facts["cache"] = inside.cache(it)
+    # An indexer's keys lie elsewhere, in a form of their own.
+    if "index_topk" not in trial["config"]:
+        with suppress(LookupError):
+            kept.facts["cache"] = inside.cache(it)
     kept.facts["watched"] = ["layers", "routes"]
     return found
 
