@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread, Timer
@@ -29,7 +29,8 @@ def background(folder: Path) -> None:
 
 
 def sent(number: int) -> None:
-    os.kill(os.getpid(), number)
+    # To the main thread: sent to the process, another one may take it, and Python handle it some lines later.
+    signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 @pytest.mark.parametrize("start", [run, background])
