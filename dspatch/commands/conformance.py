@@ -65,7 +65,7 @@ NEEDED = (("against", "checkpoints", _LOST), ("prompts", "against", _LOST))
 @click.option(
     "--dtype", metavar="NAME",
     help="What the engine computes in; only with tolerances that were measured.  [default: float32,"
-    " of quantised models bfloat16]",
+    " of quantised models and on GPUs bfloat16]",
 )  # fmt: skip
 @click.option(
     "--backend", type=click.Choice(["turbomind", "pytorch"]),
@@ -170,7 +170,6 @@ def conformance(
     else:
         wanted = _wanted(
             given["variants"], dtype, tp, quantised or "",
-            "bfloat16" if given["engine"] == "lmdeploy" and (backend or env) else "float32",
             backend=backend or "",
             reference_ops=reference_ops, selftest=selftest, fresh=fresh, checkpoints=checkpoints,
             adversarial=adversarial,
@@ -189,7 +188,6 @@ def _wanted(
     dtype: str | None,
     tp: int | None,
     form: str,
-    usually: str,
     **more: Any,
 ) -> Wanted:
     from dspatch.conformance import quantised
@@ -197,8 +195,7 @@ def _wanted(
 
     if tp and quantised.stored(models):
         raise click.UsageError("--tp runs unquantised models")
-    usual = quantised.DTYPE if form else usually
-    chosen = quantised.dtype(dtype, models, usual)
+    chosen = quantised.dtype(dtype, models, quantised.DTYPE if form else "")
     return proving.Wanted(models=models, dtype=chosen, quantised=form, **more)
 
 

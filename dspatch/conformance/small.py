@@ -130,15 +130,17 @@ def converted(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*plain, *forms, *asked]))
 
 
-def on_gpu(names: Iterable[str], backend: str) -> list[str]:
+def on_gpu(names: Iterable[str], kind: str) -> list[str]:
     """The small models that prove these variants in an engine whose kernels want heads and groups of some numbers.
 
-    A name with a form stands for itself. Raises `UnknownVariantError` as `standing_for`.
+    `kind` is a table of `gpu` in small.toml; what has none goes by vLLM's. A name with a form stands for
+    itself. Raises `UnknownVariantError` as `standing_for`.
     """
     asked = list(names)
     formed = [name for name in asked if "/" in name]
     chosen = [name for name in standing_for(asked) if "/" not in name]
-    forms = rules()["gpu"][backend or "turbomind"]
+    tables = rules()["gpu"]
+    forms = tables.get(kind, tables["vllm"])
     return list(dict.fromkeys([*(forms.get(name, name) for name in chosen), *formed]))
 
 

@@ -32,12 +32,13 @@ def run(job: Job, console: Console, wanted: Wanted) -> Proven:
     converts = _converts(job, wheel["path"], wanted)
     if not converts:
         need_machine(job, wanted.backend)
+    wanted = proving.settled(wanted, "cpu" if converts else job.id.target)
     proving.need_tolerances(wanted.dtype)
     variants = receipt.require(job, "apply")["variants"]
     models = (
         proving.models_to_convert(wanted, variants)
         if converts
-        else proving.models_to_run(job.id.engine, wanted, variants)
+        else proving.models_to_run(job.id.engine, job.id.target, wanted, variants)
     )
     if not converts:
         proving.need_computed_in(job.id.engine, wanted.dtype)

@@ -138,11 +138,14 @@ def run(subject: Subject, console: Console, wanted: Wanted) -> Proven:
 
     Raises `NoGpuError` for a build for GPUs on a machine without one.
     """
+    wheel = subject.wheel
+    converts = wheel is not None and proving.converts(subject.engine, subject.version, wanted)
+    wanted = proving.settled(wanted, "cpu" if converts else subject.target)
     proving.need_tolerances(wanted.dtype)
-    if subject.wheel is not None and proving.converts(subject.engine, subject.version, wanted):
-        return _converted(subject, subject.wheel, console, wanted)
+    if wheel is not None and converts:
+        return _converted(subject, wheel, console, wanted)
     proving.need_computed_in(subject.engine, wanted.dtype)
-    models = proving.models_to_run(subject.engine, wanted, variants.names())
+    models = proving.models_to_run(subject.engine, subject.target, wanted, variants.names())
     chosen = engines.get(subject.engine)
     need_machine(subject)
     if why := engines.unserved(subject.engine, getattr(chosen, "SERVED", ()), subject.version):

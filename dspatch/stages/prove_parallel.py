@@ -31,7 +31,8 @@ def _proven(
 ) -> Proven:
     from dspatch.conformance import parallel
 
-    models = proving.models_of(wanted, usual)
+    wanted = proving.settled(wanted, subject.target)
+    models = proving.models_to_run(subject.engine, subject.target, wanted, usual, processes=degree)
     proving.need_tolerances(wanted.dtype)
     cases = parallel.cases(models, wanted.checkpoints, degree)
     with prove_any.opened(subject, console) as (python, step):

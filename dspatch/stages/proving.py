@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dspatch.conformance.selftest import Selftest
 
 DTYPE = "float32"
+GPU_DTYPE = "bfloat16"  # no kernel of a GPU for latent attention knows float32
 ADVERSARIAL = ("deepseek-v2-lite", "deepseek-v3")  # the variants that have such forms
 
 
@@ -34,6 +35,7 @@ class Wanted:
     `adversarial`: the forms in which faults show that published models hide, and no others.
     `quantised`: the models in this quantised form, and no others.
     `backend`: the engine of an engine that has several; run, and not its conversion of weights proven.
+    Without a `dtype`, in the one that the engine's target computes in (`settled`).
     `fresh` measures again although nothing changed since the last report.
     """
 
@@ -41,7 +43,7 @@ class Wanted:
     reference_ops: bool = False
     selftest: bool = False
     fresh: bool = False
-    dtype: str = DTYPE
+    dtype: str = ""
     checkpoints: tuple[Path, ...] = ()
     adversarial: bool = False
     quantised: str = ""
@@ -256,14 +258,23 @@ def models_of(wanted: Wanted, variants: Sequence[str]) -> list[str]:
     return _models(wanted, variants, models_for)
 
 
-def models_to_run(engine: str, wanted: Wanted, variants: Sequence[str]) -> list[str]:
-    """The models that an engine is run on: of LMDeploy's engines those that their kernels take, else as `models_of`."""
-    from dspatch.conformance import small
-    from dspatch.engines import lmdeploy
+def settled(wanted: Wanted, target: str) -> Wanted:
+    """The same in a dtype, where nobody said one: that of the target which an engine was built for."""
+    return replace(wanted, dtype=wanted.dtype or (DTYPE if target == "cpu" else GPU_DTYPE))
 
-    if engine != lmdeploy.NAME:
+
+def models_to_run(
+    engine: str, target: str, wanted: Wanted, variants: Sequence[str], *, processes: int = 1
+) -> list[str]:
+    """The models that an engine is run on: on a GPU those that its kernels take, else as `models_of`."""
+    from dspatch import engines
+    from dspatch.conformance import small
+
+    if target == "cpu":
         return models_of(wanted, variants)
-    return _models(wanted, variants, lambda names: small.on_gpu(names, wanted.backend))
+    usual = getattr(engines.get(engine), "BACKENDS", (engine,))[0]
+    kind = "processes" if processes > 1 else wanted.backend or usual
+    return _models(wanted, variants, lambda names: small.on_gpu(names, kind))
 
 
 def _models(

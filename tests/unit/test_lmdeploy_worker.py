@@ -97,7 +97,7 @@ def test_models_for_a_gpu_have_the_heads_and_groups_that_kernels_want() -> None:
         "deepseek-v2/sixteen-heads",
         "deepseek-v3/sixteen-heads",
     ]
-    assert small.on_gpu(["deepseek-v3/saved"], "") == ["deepseek-v3/saved"]
+    assert small.on_gpu(["deepseek-v3/saved"], "turbomind") == ["deepseek-v3/saved"]
     for name in small.on_gpu(names, "turbomind"):
         assert small.case(name).config["num_attention_heads"] == 16
 

@@ -133,3 +133,28 @@ def test_an_error_before_the_run_is_one_object(venv: Path) -> None:
         [sys.executable, "-m", "dspatch", *words], capture_output=True, text=True, check=False
     )
     assert done.returncode == json.loads(done.stdout)["exit_code"] == 62
+
+
+@pytest.mark.parametrize(
+    ("engine", "target", "backend", "processes", "dtype", "first"),
+    [
+        ("vllm", "cpu", "", 1, "float32", "deepseek-v2"),
+        ("vllm", "cuda", "", 1, "bfloat16", "deepseek-v2/sixteen-heads"),
+        ("vllm", "cuda", "", 2, "bfloat16", "deepseek-v2/thirty-two-heads"),
+        ("lmdeploy", "cuda", "", 1, "bfloat16", "deepseek-v2/sixteen-heads-in-groups"),
+        ("lmdeploy", "cuda", "pytorch", 1, "bfloat16", "deepseek-v2/sixteen-heads"),
+    ],
+)
+def test_dtype_and_models_are_those_that_the_target_computes(
+    engine: str, target: str, backend: str, processes: int, dtype: str, first: str
+) -> None:
+    wanted = proving.settled(proving.Wanted(backend=backend), target)
+    assert wanted.dtype == dtype
+    found = proving.models_to_run(engine, target, wanted, ["deepseek-v2"], processes=processes)
+    assert found[0] == first
+
+
+def test_what_was_said_stays_on_any_target() -> None:
+    said = proving.Wanted(dtype="float16", models=("deepseek-v3/saved",))
+    assert proving.settled(said, "cuda") == said
+    assert proving.models_to_run("vllm", "cuda", said, ["deepseek-v2"]) == ["deepseek-v3/saved"]
