@@ -63,8 +63,8 @@ def diagnose(seen: Seen, results: Sequence[CheckResult], ask: Ask) -> Diagnosis 
 
 def band(dtype: str, device: str) -> float | None:
     """Up to which relative difference an operation's result is right; `None` where nobody knows."""
-    limit = tolerance.find("layers.inside", dtype, device)
-    return limit.limit if limit else None
+    known = tolerance.row("layers.inside", dtype, device)
+    return known.band if known else None
 
 
 def where(found: Symptom) -> str:

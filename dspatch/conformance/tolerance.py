@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from dspatch.errors import ConformanceError
 from dspatch.paths import PACKAGE
 from dspatch.tomlfile import load
 
+APART = 2.0  # times: as far as noise and fault are apart where a place is told
 KEYS = {"unit", "noise", "fault", "reason", "date"}
 Key = tuple[str, str, str]
 
@@ -37,6 +39,16 @@ class Tolerance:
         """The value of a tolerance that decides."""
         assert self.value is not None
         return self.value
+
+    @property
+    def band(self) -> float | None:
+        """Up to where noise is thought to reach, by those who look for the place of what another check found.
+
+        The limit; without one the geometric mean of noise and weakest fault, if they are `APART`.
+        """
+        if self.value is not None:
+            return self.value
+        return math.sqrt(self.noise * self.fault) if self.fault >= APART * self.noise else None
 
 
 def shipped() -> Path:

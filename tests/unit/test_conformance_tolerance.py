@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dspatch.bench import limits, tolerancefile
-from dspatch.conformance import checks, conversion, statistic, tolerance
+from dspatch.conformance import checks, conversion, diagnosis, statistic, tolerance
 from dspatch.errors import ConformanceError
 
 
@@ -87,3 +87,30 @@ def test_rows_of_ones_own_go_before_those_that_ship(
     assert found is not None
     assert found.value == 0.5
     assert tolerance.find("decode.paged", "float32") is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "noise", "fault", "band"),
+    [
+        (0.3, 0.1, 0.9, 0.3),
+        (None, 0.002, 0.0048, 0.0031),  # too close to decide, and apart enough to tell where
+        (None, 0.002, 0.0039, None),
+        (None, 0.88, 0.0047, None),
+    ],
+)
+def test_a_place_is_told_where_noise_ends_well_before_the_weakest_fault(
+    value: float | None, noise: float, fault: float, band: float | None
+) -> None:
+    row = tolerance.Tolerance(
+        value=value, unit="u", noise=noise, fault=fault, reason="r", date="2026-11-30"
+    )
+    assert row.band == (band if band is None else pytest.approx(band, rel=0.02))
+    if band and value is None:
+        assert noise < band < fault
+
+
+def test_in_bfloat16_a_place_is_told_on_cpu_and_on_a_gpu() -> None:
+    assert diagnosis.band("bfloat16", "cpu") is not None
+    assert diagnosis.band("bfloat16", "cuda") is not None
+    assert diagnosis.band("float16", "cuda") is None
+    assert diagnosis.band("float8", "cuda") is None
