@@ -302,7 +302,9 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     state: State
-    refused_here = False  # once it has refused, it closes its connection without another word
+    refused_here = (
+        False  # who hangs up closes the connection over which it refused, without another word
+    )
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing is logged."""
@@ -385,7 +387,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: int, message: str) -> None:
         self.state.errors += 1
-        self.refused_here = True
+        self.refused_here = self.state.fault == "hangs-up"
         fault = self.state.fault
         if fault == "crashes" and "JSON: Recursion" in message:
             self.close_connection = True

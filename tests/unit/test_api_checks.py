@@ -77,6 +77,11 @@ def test_a_right_server_passes_every_check_within_its_requests() -> None:
             assert server.wire.count - before <= check.requests, check.id
 
 
+def test_a_server_that_hangs_up_after_a_refusal_is_asked_over_another_connection() -> None:
+    with serving("hangs-up") as url:
+        assert not checked(url).failures()
+
+
 def test_every_check_has_a_fault_that_it_must_catch_and_a_line_in_the_guide() -> None:
     assert set(FAULTS.values()) == {check.id for check in checks.ALL}
     guide = (PACKAGE.parent / "docs" / "api-conformance.md").read_text()
