@@ -73,6 +73,7 @@ def probes(**changes: Any) -> dict[str, Any]:
             "repeated": True,
             "varied": True,
             "drawn": 384,
+            "twice": 48,
             "possible": 90,
         },
         "selfkl": [1e-12] * 40,

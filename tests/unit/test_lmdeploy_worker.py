@@ -16,7 +16,7 @@ from dspatch import engines, errors
 from dspatch.conformance import checks, refused, small, suite
 from dspatch.conformance.report import CheckResult
 from dspatch.engines import Options, lmdeploy
-from dspatch.engines.workers.lmdeploy_worker import engine, faults, inside, tokenizer
+from dspatch.engines.workers.lmdeploy_worker import engine, faults, inside, probes, tokenizer
 from dspatch.engines.workers.lmdeploy_worker.engine import Answer, Asked
 from dspatch.stages import proving
 from tests.unit.test_conformance_checks import judged, prompt, seen
@@ -197,6 +197,22 @@ def test_what_is_not_heeded_is_another_thing_than_asked() -> None:
     assert list(under("foreign-row-after-scoring", drawn)[1][0].prompt) == [9, 9]
 
 
+class Short(Counting):
+    """An engine that ends a text before its last token."""
+
+    def ask(self, asked: Sequence[Asked]) -> list[Answer]:
+        return super().ask([replace(one, steps=one.steps - 1) for one in asked])
+
+
+@pytest.mark.parametrize("name", ["sampled", "selfkl", "passkey"])
+def test_a_text_that_breaks_off_is_no_reason_not_to_look(name: str) -> None:
+    prompts = {"short": [9, 9], "medium": [9] * 4, "long": [9] * 8}
+    lookup = {"prompt": [9] * 8, "answer": [7, 8], "read": {"near": [3]}}
+    request = {"prompts": prompts, "steps": 3, "lookup": lookup}
+    with pytest.raises(RuntimeError, match="tokens that were asked for"):
+        probes.PROBES[name](Short(), request)  # type: ignore[arg-type]
+
+
 def test_what_stands_inside_cannot_be_planted_from_outside() -> None:
     with pytest.raises(LookupError, match="nothing inside"):
         under("wrong-epsilon", Asked([1], 1))
@@ -245,9 +261,17 @@ def test_rows_of_a_batch_are_told_apart_and_those_computed_ahead_are_nobodys() -
     assert inside.rows_of([([9], [0])], texts) == {"a": [], "b": []}
 
 
-def test_a_text_that_broke_off_after_a_reading_fails() -> None:
-    cut = replace(black_box(finite=False), dtype="bfloat16")
-    found = judged("decode.scored", cut)
+@pytest.mark.parametrize("name", ["batch.mixed", "decode.late", "decode.scored", "prefix.hit"])
+@pytest.mark.parametrize("watched", [[], ["layers", "routes"]])
+def test_a_text_that_broke_off_fails_where_the_oracles_has_parted_before_too(
+    name: str, watched: list[str]
+) -> None:
+    parted = {"agreed_steps": 3, "told_cached": True, "cached": 32}
+    whole = black_box(each=rows(40, [0.02] * 4) | {"followed": [0.02] * 44}, **parted)
+    broken = black_box(each=rows(40, [0.02] * 4), finite=False, **parted)
+    facts = {**whole.facts, "watched": watched}
+    assert judged(name, replace(whole, dtype="bfloat16", facts=facts)).status == "pass"
+    found = judged(name, replace(broken, dtype="bfloat16", facts=facts))
     assert found.status == "fail"
     assert "broke off" in found.note
 

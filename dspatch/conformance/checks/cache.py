@@ -53,8 +53,8 @@ def scored(seen: Seen) -> Verdict:
         return unseen(seen.unprobed("scored") or "no such run was made")
     steps = sum(measures["agreed_steps"] for measures in prompts.values())
     note = f"{steps} of {sum(m['steps'] for m in prompts.values())} tokens agree"
-    if broken := [name for name, one in prompts.items() if not one["finite"]]:
-        return Verdict(wrong=True, note=f"{note}; broke off, or not finite: {', '.join(broken)}")
+    if said := broken(prompts):
+        return Verdict(wrong=True, note=f"{note}; {said}")
     if statistic.narrow("decode.scored", seen.dtype):
         return steady(seen, {prompt: after(one) for prompt, one in prompts.items()}, note)
     return Verdict(measured=stepwise(prompts, "first_step_logprob", "decode_logprob"), note=note)
@@ -92,6 +92,8 @@ def prefix(seen: Seen) -> Verdict:
         return Verdict(wrong=True, note="no prompt found its prefix in the cache")
     cached = sum(measures["cached"] for measures in hits.values())
     note = f"{cached} tokens of {', '.join(hits)} from the cache"
+    if said := broken(hits):
+        return Verdict(wrong=True, note=f"{note}; {said}")
     if statistic.narrow("prefix.hit", seen.dtype):
         return steady(seen, {prompt: after(one) for prompt, one in hits.items()}, note)
     return Verdict(measured=_logprob(hits), note=note)
@@ -102,9 +104,20 @@ def batch(seen: Seen) -> Verdict:
     if not seen.together:
         return unseen("no batch was run")
     note = f"{len(seen.together)} prompts at once"
+    if said := broken(seen.together):
+        return Verdict(wrong=True, note=f"{note}; {said}")
     if statistic.narrow("batch.mixed", seen.dtype):
         return steady(seen, {p: after(m) for p, m in seen.together.items()}, note)
     return Verdict(measured=_logprob(seen.together), note=note)
+
+
+def broken(prompts: Prompts) -> str:
+    """Which texts broke off, or have rows that are no numbers: also where the oracle's has parted from them.
+
+    Empty where none has.
+    """
+    found = [name for name, one in prompts.items() if not one["finite"]]
+    return f"broke off, or not finite: {', '.join(found)}" if found else ""
 
 
 Rows = Mapping[str, Sequence[float | None]]  # of each token, by what is known of it

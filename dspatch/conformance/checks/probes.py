@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dspatch.conformance import statistic
-from dspatch.conformance.checks.cache import Rows, after, steady, stepwise
+from dspatch.conformance.checks.cache import Rows, after, broken, steady, stepwise
 from dspatch.conformance.checks.seen import Seen, Verdict, unseen
 from dspatch.conformance.statistic import rank
 
@@ -95,6 +95,8 @@ def late(seen: Seen) -> Verdict:
     prompts = seen.prompts("late")
     if not prompts:
         return unseen(_why(seen, "late"))
+    if said := broken(prompts):
+        return Verdict(wrong=True, note=said)
     if statistic.narrow("decode.late", seen.dtype):
         return steady(seen, {prompt: _latest(one) for prompt, one in prompts.items()})
     one = next(iter(prompts.values()))
@@ -136,7 +138,7 @@ def seeds(seen: Seen) -> Verdict:
     if not found:
         return unseen(why)
     return Verdict(
-        measured=0 if found["repeated"] else 1, note=f"{found['drawn']} tokens drawn twice"
+        measured=0 if found["repeated"] else 1, note=f"{found['twice']} tokens drawn twice"
     )
 
 

@@ -164,7 +164,7 @@ def sampled(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> di
     """How far the drawn tokens lie from the distribution asked for, in standard deviations of chi-square.
 
     That is made of the engine's own logits of each draw, as rounding may have turned a router of the prompt.
-    `repeated`: the same seeds drew the same tokens; `varied`: others drew others.
+    `repeated`: the same seeds drew the same tokens, as many as were drawn `twice`; `varied`: others drew others.
     """
     temperature, top_p = float(found["temperature"]), float(found["top_p"])
     each = [nucleus(row, temperature, top_p) for row in found["logits"].double()]
@@ -174,6 +174,7 @@ def sampled(found: Tensors, expected: Mapping[str, Tensors], model: Model) -> di
         "repeated": bool((found["first"][: len(found["again"])] == found["again"]).all()),
         "varied": bool((found["first"][: len(found["other"])] != found["other"]).any()),
         "drawn": len(found["first"]),
+        "twice": len(found["again"]),
         "possible": int((right > 0).sum()),
     }
 

@@ -134,10 +134,13 @@ def _asked(it: engine.Started, trial: Trial, fits: Any) -> tuple[Tensors, dict[s
         name, run = fault["name"], fault["run"]
         if not fits(run):
             continue
+        if run not in RUNS:
+            refused[name] = INSIDE
+            continue
         try:
             found = RUNS[run](faults.planted(it, fault["hook"], trial), trial)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            refused[name] = INSIDE if isinstance(error, KeyError) else str(error)
+            refused[name] = str(error)
         else:
             out |= {f"{name}:{key}": value for key, value in found.items()}
     return out, refused

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import inside, runs
-from .engine import Asked, Started
+from .engine import Answer, Asked, Started
 
 Tensors = dict[str, Any]
 Probe = Callable[[Started, Mapping[str, Any]], Tensors]
@@ -86,9 +86,9 @@ def sampled(it: Started, request: Mapping[str, Any]) -> Tensors:
     orderly = {
         key: _drawn(it, prompt, seed) for key, seed in (("first", 1), ("again", 1), ("other", 2))
     }
-    rest = it.ask([_draw(prompt, 1, number) for number in range(FEW, SAMPLES)])
+    rest = _finished(it, [_draw(prompt, 1, number) for number in range(FEW, SAMPLES)])
     orderly["first"] += [answer.tokens[0] for answer in rest]
-    [greedy] = it.ask([Asked(prompt, 1, "steps")])
+    [greedy] = _finished(it, [Asked(prompt, 1, "steps")])
     found = {key: runs.integers(tokens) for key, tokens in orderly.items()} | {
         "logits": greedy.logits,
         "temperature": _numbers(TEMPERATURE),
@@ -103,7 +103,8 @@ def _draw(prompt: list[int], seed: int, number: int) -> Asked:
 
 def _drawn(it: Started, prompt: list[int], seed: int) -> list[int]:
     """The token after a prompt by some seeds, one request after the other."""
-    return [it.ask([_draw(prompt, seed, number)])[0].tokens[0] for number in range(FEW)]
+    one_by_one = [_finished(it, [_draw(prompt, seed, number)]) for number in range(FEW)]
+    return [answer.tokens[0] for [answer] in one_by_one]
 
 
 def selfkl(it: Started, request: Mapping[str, Any]) -> Tensors:
@@ -112,7 +113,7 @@ def selfkl(it: Started, request: Mapping[str, Any]) -> Tensors:
     `selfkl|decode` and `selfkl|prefill`, (tokens,).
     """
     _, prompt = runs.medium(request)
-    [drawn] = it.ask([Asked(prompt, DRAWN, "steps", temperature=1.0, seed=5)])
+    [drawn] = _finished(it, [Asked(prompt, DRAWN, "steps", temperature=1.0, seed=5)])
     [whole] = it.read([[*prompt, *drawn.tokens]])
     runs.rinse(it, prompt)
     read = whole[len(prompt) - 1 : -1]
@@ -132,7 +133,8 @@ def passkey(it: Started, request: Mapping[str, Any]) -> Tensors:
     if not asked:
         raise LookupError("the weights of this model look nothing up")
     prompt, answer = asked["prompt"], asked["answer"]
-    [found] = runs.asked(it, [Asked(prompt, len(answer), "all")])
+    [found] = _finished(it, [Asked(prompt, len(answer), "all")])
+    runs.rinse(it, prompt)
     # The row before a place is the one that predicts its token.
     rows = {
         name: [_lead(found.logits[place - 1], prompt[place]) for place in places]
@@ -142,6 +144,17 @@ def passkey(it: Started, request: Mapping[str, Any]) -> Tensors:
     rows["generated"] = [_lead(row, token) for row, token in zip(steps, answer, strict=True)]
     leads = {f"passkey|{name}.lead": _numbers(row) for name, row in rows.items()}
     return {**leads, "passkey|length": runs.integers([len(prompt)])}
+
+
+def _finished(it: Started, asked: Sequence[Asked]) -> list[Answer]:
+    """Answers of as many tokens as were asked for. Raises `RuntimeError` for one that broke off: that fails."""
+    answers = it.ask(asked)
+    for answer, one in zip(answers, asked, strict=True):
+        if len(answer.tokens) < one.steps:
+            raise RuntimeError(
+                f"a text broke off: {len(answer.tokens)} of {one.steps} tokens that were asked for"
+            )
+    return answers
 
 
 def _lead(row: Any, token: int) -> float:
