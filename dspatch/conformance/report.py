@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from dspatch.conformance.diagnosis import Diagnosis
 
 Status = Literal["pass", "fail", "not-shown"]
+# What passes before an engine has computed anything that is judged.
+BEFORE = ("checkpoint.whole", "engine.start", "oracle.sane")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +82,9 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether no check failed and at least one passed."""
-        return self.count("pass") > 0 and self.count("fail") == 0
+        """Whether no check failed and at least one passed of what the engine computes."""
+        shown = any(one.status == "pass" and one.check not in BEFORE for one in self.results)
+        return shown and self.count("fail") == 0
 
     def count(self, status: Status) -> int:
         """How many checks ended so."""

@@ -35,6 +35,12 @@ def test_a_report_that_shows_nothing_is_not_green() -> None:
     assert not report(result("not-shown")).ok
 
 
+def test_an_engine_that_starts_has_computed_nothing_yet() -> None:
+    before = [result(check=name) for name in ("checkpoint.whole", "engine.start", "oracle.sane")]
+    assert not report(*before, result("not-shown")).ok
+    assert report(*before, result()).ok
+
+
 def test_what_was_not_shown_is_counted() -> None:
     summary = report(result(), result("not-shown"), result("fail")).summary
     assert summary == "1 passed, 1 failed, 1 not shown"
