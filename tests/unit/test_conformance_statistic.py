@@ -173,6 +173,25 @@ def test_an_engine_whose_routers_cannot_be_watched_cannot_be_followed(name: str)
     assert (found.status, "routers could not be watched" in found.note) == ("not-shown", True)
 
 
+@pytest.mark.parametrize("name", sorted(statistic.BY_ANSWERS))
+@pytest.mark.parametrize(
+    ("followed", "why"),
+    [([0.04] * 311, "own experts alone"), ([], "routers could not be watched")],
+    ids=["a router wrong in this run alone", "tokens read that were not given"],
+)
+def test_what_following_does_not_see_fails_by_a_typical_token(
+    name: str, followed: list[float], why: str
+) -> None:
+    found = judged(name, narrow(followed=followed, logprob=spread(2.5)))
+    assert (found.status, found.measured) == ("fail", 2.5)
+    assert f"{why}; the typical token" in found.note
+
+
+def test_a_few_tokens_are_no_typical_ones() -> None:
+    short = narrow(logprob=[0.04] * 299 + [2.5] * 2)  # the texts part at their second token
+    assert judged("prefix.hit", short).status == "pass"
+
+
 def test_before_the_second_chunk_no_token_is_one_of_chunks() -> None:
     assert judged("prefill.chunked", narrow(**one(100))).status == "pass"
     assert judged("decode.paged", narrow(**one(299))).status == "pass"

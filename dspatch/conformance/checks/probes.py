@@ -87,7 +87,7 @@ def rotation(seen: Seen) -> Verdict:
     return Verdict(measured=worst, note=f"worst at {position}; {len(found)} positions to {last}")
 
 
-def late(seen: Seen) -> Verdict:
+def late(seen: Seen, limit: float) -> Verdict:
     """Log-probabilities of many more generated tokens, and no more repetition than the oracle's.
 
     In less than float32 the text may be another than the oracle's, and its repetition says nothing.
@@ -98,7 +98,7 @@ def late(seen: Seen) -> Verdict:
     if said := broken(prompts):
         return Verdict(wrong=True, note=said)
     if statistic.narrow("decode.late", seen.dtype):
-        return steady(seen, {prompt: _latest(one) for prompt, one in prompts.items()})
+        return steady(seen, {prompt: _latest(one) for prompt, one in prompts.items()}, limit)
     one = next(iter(prompts.values()))
     own, wanted = one["repeated"], one["expected_repeated"]
     note = f"{one['agreed_steps']} of {one['steps']} tokens agree, {own:.0%} repeated"
