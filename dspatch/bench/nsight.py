@@ -11,7 +11,10 @@ from dspatch.bench.trace import Profile, Spent, summed
 from dspatch.errors import ProfileError
 
 PROGRAM = "ncu"
-OWN = (PROGRAM, "sh", "bash", "dash")  # what its own processes are called: it may be a script
+# What its own processes are called: it may be a script, and has a launcher between itself and what it starts.
+OWN = (
+    PROGRAM, "sh", "bash", "dash", "TreeLauncherSubreaper", "TreeLauncherTargetLdPreloadHelper",
+)  # fmt: skip
 LAUNCHES = 300  # that are counted at most: two decode steps of a small model; each costs far more than its time
 TIME, BYTES = "gpu__time_duration.sum", "dram__bytes.sum"
 NAME = "Kernel Name"

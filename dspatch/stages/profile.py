@@ -155,14 +155,18 @@ def _observed(
         subject, service, model, folder, prove_api.Limits(), step, pids.append
     )
     with running as (url, _), closing(Wire(base=url, limit=REQUESTS, timeout=WRITING)) as wire:
-        soaking.answers(wire, prove_api.SERVED_AS, prompts[:1], plan)
-        _turn(wire, "start_profile")
-        step(f"profiling {requests} requests")
-        _answered(wire, prompts, plan)
-        step("the profiler writes what it has")
-        _turn(wire, "stop_profile")
-        if whole:
-            _end(pids[0])
+        try:
+            _answered(wire, prompts[:1], plan)
+            _turn(wire, "start_profile")
+            step(f"profiling {requests} requests")
+            _answered(wire, prompts, plan)
+            step("the profiler writes what it has")
+            _turn(wire, "stop_profile")
+            if whole:
+                _end(pids[0])
+        finally:
+            if whole:
+                _kill(pids[0])
 
 
 def _answered(wire: Wire, prompts: Sequence[str], plan: Plan) -> None:
@@ -183,7 +187,20 @@ def _end(pid: int) -> None:
     if server is not None:
         with suppress(ProcessLookupError):
             os.kill(server, signal.SIGTERM)
-        _until(lambda: not processes.alive(pid), WRITING)
+    _until(lambda: not processes.alive(pid), WRITING)
+    if processes.alive(pid):
+        raise ProfileError(
+            "the profiler did not end with the server.",
+            why=f"it was asked to, and still ran after {WRITING:g} s; it writes at its end",
+            next="read the server's log, or ask less of it: --requests 1",
+        )
+
+
+def _kill(pid: int) -> None:
+    """Kill all that came from a process, also what a profiler put into a session of its own."""
+    for one in [*processes.tree(pid)][1:]:
+        with suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
 
 
 def _until(done: Callable[[], bool], seconds: float) -> None:

@@ -45,11 +45,16 @@ status=$?
 cat {counted} > "$log"
 exit $status
 """
+# As its launcher, which stands between the two under a name of its own, here with a session of its own.
+LAUNCHER = "import subprocess, sys; subprocess.run(sys.argv[1:], start_new_session=True)"
 SERVER = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-open(sys.argv[1], "w").write("up")
-time.sleep(60)
+open(sys.argv[1], "w").close()
+try:
+    time.sleep(60)
+finally:
+    open(sys.argv[1] + ".ended", "w").close()
 """
 
 
@@ -127,18 +132,42 @@ def test_only_what_the_server_marks_is_counted(tmp_path: Path) -> None:
     assert made.env == {"A": "b"}
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_the_server_ends_before_its_profiler_which_writes_then(tmp_path: Path, asked: bool) -> None:
+def server_of(folder: Path, log: Path, *, ends: bool = True) -> tuple[str, ...]:
+    """A server below a launcher below a profiler; one that does not end heeds no signal to."""
+    launcher = folder / "TreeLauncherSubreaper"
+    launcher.symlink_to(sys.executable)
+    code = SERVER if ends else SERVER.replace("lambda *_: sys.exit(0)", "signal.SIG_IGN")
+    server = (sys.executable, "-c", textwrap.dedent(code), str(folder / "up"))
+    return (
+        *nsight.command(str(stand_in(folder)), log), str(launcher), "-c", LAUNCHER, *server,
+    )  # fmt: skip
+
+
+def test_the_server_ends_before_its_profiler_which_writes_then(tmp_path: Path) -> None:
     log, up = tmp_path / "kernels.csv", tmp_path / "up"
-    server = (sys.executable, "-c", textwrap.dedent(SERVER), str(up))
-    argv = (*nsight.command(str(stand_in(tmp_path)), log), *server)
+    with process.background(server_of(tmp_path, log), log=tmp_path / "log") as running:
+        profile._until(up.exists, 30)
+        assert not log.exists()
+        profile._end(running.pid)
+        assert up.with_name("up.ended").exists()
+        assert nsight.read(log).counted == 7
+        profile._kill(running.pid)
+
+
+def test_a_profiler_that_does_not_end_is_told_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile, "WRITING", 0.5)
+    up, argv = tmp_path / "up", server_of(tmp_path, tmp_path / "kernels.csv", ends=False)
     with process.background(argv, log=tmp_path / "log") as running:
         profile._until(up.exists, 30)
-        if asked:
+        below = [*profile.processes.tree(running.pid)]
+        with pytest.raises(ProfileError, match="did not end with the server"):
             profile._end(running.pid)
-    assert log.is_file() == asked
-    if asked:
-        assert nsight.read(log).counted == 7
+        profile._kill(running.pid)
+    assert len(below) == 3
+    profile._until(lambda: not any(map(profile.processes.alive, below)), 30)
+    assert not any(map(profile.processes.alive, below))
 
 
 def test_an_engine_that_runs_no_kernel_is_refused(
