@@ -42,7 +42,8 @@ APART = (
     ("selftest", ("tp",), "--tp plants its faults, exchanged shards, in every run"),
     (
         "backend", ("prepare", "names", "url", "api", "against", "tp"),
-        "--backend says which engine of LMDeploy is run on small models",
+        "--backend says which engine of LMDeploy is run on small models: leave out --prepare, --names, --url,"
+        " --api, --quantised-against or --tp",
     ),
 )  # fmt: skip
 NEEDED = (("against", "checkpoints", _LOST), ("prompts", "against", _LOST))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from dspatch.engines import Observed, Options, Progress, Trial, running, served
 
@@ -29,8 +28,7 @@ def observe(
         package="lmdeploy_worker",
         served=SERVED,
         env=environment(options),
-        request=lambda trial, folder: _request(trial, replace(options, backend=backend)),
-        timeout=options.timeout,
+        options=replace(options, backend=backend),
     )
     return running.observe(run, python, trials, out, progress)
 
@@ -46,13 +44,4 @@ def environment(options: Options) -> dict[str, str]:
         "OMP_NUM_THREADS": str(options.threads),
         "DSPATCH_REFERENCE_OPS": "1" if options.reference_ops else "0",
         **options.variables,
-    }
-
-
-def _request(trial: Trial, options: Options) -> dict[str, Any]:
-    return {
-        **asdict(trial),
-        "checkpoint": str(trial.checkpoint),
-        "golden": str(trial.golden) if trial.golden else None,
-        "options": asdict(options.fitting(trial.context)),
     }

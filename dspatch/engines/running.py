@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dspatch.engines import Observed, Progress, Trial, unserved, worker
+from dspatch.engines import Observed, Options, Progress, Trial, unserved, worker
 from dspatch.errors import EngineError
 
 WORKERS = Path(__file__).with_name("workers")
@@ -23,8 +23,7 @@ PARTIAL = "partial.json"
 class Worker:
     """An engine's worker: the engine's module and how one calls it, the worker's package, what it was run on.
 
-    `env` are the variables of its process; `request` gives what is asked of one trial, with the
-    folder that it writes into. Results are awaited for `timeout` seconds.
+    `env` are the variables of its process; `options` say how it starts the engine, and how long results are awaited.
     """
 
     engine: str
@@ -32,8 +31,7 @@ class Worker:
     package: str
     served: Sequence[str]
     env: Mapping[str, str]
-    request: Callable[[Trial, Path], Mapping[str, Any]]
-    timeout: float
+    options: Options
 
 
 def observe(
@@ -65,7 +63,7 @@ def _process(
     run: Worker, python: Path, waiting: Sequence[tuple[Trial, Path]], out: Path, log: Path
 ) -> str:
     """Run the worker, which ends at the first trial that fails; how it died, or nothing."""
-    asked = [{**run.request(one, folder), "out": str(folder)} for one, folder in waiting]
+    asked = [_request(one, run.options, folder) for one, folder in waiting]
     done = worker.run(
         python,
         WORKERS / run.package,
@@ -73,10 +71,21 @@ def _process(
         out,
         env=run.env,
         log=log,
-        timeout=run.timeout,
+        timeout=run.options.timeout,
         check=False,
     )
     return _ending(done.returncode, done.stderr)
+
+
+def _request(trial: Trial, options: Options, out: Path) -> dict[str, Any]:
+    """What a worker is asked of one trial, as JSON values; it writes into `out`."""
+    return {
+        **asdict(trial),
+        "checkpoint": str(trial.checkpoint),
+        "golden": str(trial.golden) if trial.golden else None,
+        "options": asdict(options.fitting(trial.context)),
+        "out": str(out),
+    }
 
 
 def _ending(code: int, said: str) -> str:
@@ -93,7 +102,7 @@ def _need_engine(run: Worker, observed: Observed, log: Path) -> None:
         raise EngineError(
             f"The interpreter that was to run {run.title} does not have it.",
             why=observed.error,
-            next=f"build a wheel first, or read the log: {log}",
+            next=f"give --env a Python that has it, or build a wheel; the log: {log}",
         )
 
 

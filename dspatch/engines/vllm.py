@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from dspatch.engines import Observed, Options, Parsers, Progress, Trial, running, served
 from dspatch.engines.serving import HOST, Service
@@ -26,8 +24,7 @@ def observe(
         package="vllm_worker",
         served=SERVED,
         env=environment(options),
-        request=lambda trial, folder: _request(trial, options),
-        timeout=options.timeout,
+        options=options,
     )
     return running.observe(run, python, trials, out, progress)
 
@@ -92,12 +89,3 @@ def service(
     )
     own = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     return Service(argv=argv, env={**environment(options), **own})
-
-
-def _request(trial: Trial, options: Options) -> dict[str, Any]:
-    return {
-        **asdict(trial),
-        "checkpoint": str(trial.checkpoint),
-        "golden": str(trial.golden) if trial.golden else None,
-        "options": asdict(options.fitting(trial.context)),
-    }
