@@ -112,10 +112,11 @@ def test_a_step_that_rounding_turned_is_no_typical_one() -> None:
     assert joining.said([one], [told(-1.0, -2.5, -3.5, -4.5)])["typical"] == 0.5
 
 
-def test_texts_without_a_token_in_common_compare_nothing() -> None:
-    other = {"tokens": [7, 8], "logprobs": [{"6": -1.0}] * 3}
-    found = joining.said([said(-1.0, -2.0, -3.0)], [other])
-    assert (found["compared"], found["worst"]) == (0, 0.0)
+def test_a_place_without_a_likely_token_in_common_is_as_far_off_as_can_be() -> None:
+    one, other = said(-1.0, -2.0, -3.0), said(-1.0, -2.0, -3.0)
+    other["logprobs"][1] = {"6": -1.0}
+    found = joining.said([one], [other])
+    assert (found["worst"], found["typical"]) == (float("inf"), float("inf"))
 
 
 GOOD = {

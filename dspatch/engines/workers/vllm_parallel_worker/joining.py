@@ -58,13 +58,15 @@ def said(one: list[dict[str, Any]], many: list[dict[str, Any]]) -> dict[str, Any
         prompt = len(before["logprobs"]) - len(before["tokens"])
         shown = prompt + same + 1
         rows = [
+            # None of the likeliest tokens in common is as far apart as can be told.
             [_number(right[token] - got[token]) for token in right.keys() & got.keys()]
+            or [math.inf]
             for right, got in zip(
                 before["logprobs"][:shown], after["logprobs"][:shown], strict=True
             )
         ]
         off += itertools.chain.from_iterable(rows)
-        middle.append(_middle([max(row, default=0.0) for row in rows[prompt:]]))
+        middle.append(_middle(list(map(max, rows[prompt:]))))
     worst = max(off, default=0.0)
     # What is no number is wrong wherever it stands.
     found = {"worst": worst, "typical": _middle(middle) if worst < math.inf else worst}
