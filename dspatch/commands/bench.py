@@ -117,6 +117,15 @@ def calibrate(
     show_calibrate.written(stage.run(subjects, wanted, output.resolve(), console), console)
 
 
+OF_ALARMS = (
+    (
+        "prepare",
+        ("place", "engine", "output"),
+        "--of, --engine and --output go with a count: --prepare runs no engine and counts nothing",
+    ),
+)
+
+
 @bench.command("alarms")
 @_engine_of("A sound engine", required=False)
 @click.option(
@@ -170,6 +179,7 @@ def alarms(
     from dspatch.stages import alarms as stage
     from dspatch.stages import show_alarms
 
+    together.check(OF_ALARMS)
     console = Console(as_json=as_json)
     plan = Plan(
         models=variants, dtype=dtype, checkpoints=checkpoints, prompt_sets=prompt_sets, seed=seed
@@ -185,7 +195,10 @@ def alarms(
 
 def _prepare(plan: Plan, folder: Path, console: Console) -> None:
     from dspatch.stages import prepare as stage
+    from dspatch.stages import proving
 
+    proving.need_tolerances(plan.dtype)
+    proving.need_dtype(plan.models, plan.dtype)
     cases = [case for cases in plan.drawn() for case in cases]
     asked = f"--dtype {plan.dtype} --checkpoints {plan.checkpoints} --prompt-sets {plan.prompt_sets} --seed {plan.seed}"
     named = "".join(f" --variant {model}" for model in plan.models)

@@ -33,6 +33,24 @@ def result(name: str, status: Status, check: str = "golden.fp32", **more: Any) -
     return CheckResult(check=check, variant=name, dtype="float32", status=status, **more)
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["--of", "python3"], 2, "go with a count"),
+        (["-o", "alarms.json"], 2, "go with a count"),
+        (["--dtype", "bfloat16", "--variant", "deepseek-v3/quiet"], 62, "cannot be judged"),
+    ],
+)
+def test_what_preparing_would_not_look_at_is_refused(
+    words: list[str], code: int, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["bench", "alarms", "--prepare", str(tmp_path / "goldens"), *words])
+    assert stop.value.code == code
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "goldens").exists()
+
+
 def test_every_pair_is_another() -> None:
     drawn = FEW.drawn()
     cases = [case for one in drawn for case in one]
