@@ -83,6 +83,8 @@ WRONG = [
     ("wrong-logits", "turbomind", "golden.fp32", ""),
     ("nan", "turbomind", "greedy.forced", "not finite"),
     ("breaks-off", "turbomind", "greedy.forced", "not finite"),
+    ("ends-late", "turbomind", "decode.late", "broke off"),
+    ("ends-drawn", "turbomind", "engine.run", "0 of 1 tokens that were asked for"),
     ("never-cuts", "turbomind", "prefill.chunked", "no prompt was prefilled in chunks"),
     ("prefix-lost", "turbomind", "prefix.hit", ""),
     ("prefix-lost", "pytorch", "prefix.hit", ""),
@@ -101,7 +103,7 @@ def test_what_is_wrong_with_an_engine_is_caught_by_the_check_that_names_it(
 ) -> None:
     found = results(report(desk, 60, "--backend", backend, STANDIN_FAULT=fault), "fail")
     assert said in found[check], found
-    if check in ("prefix.hit", "sampling.seed", "decode.scored", "prefill.chunked"):
+    if check in ("prefix.hit", "sampling.seed", "decode.scored", "decode.late", "prefill.chunked"):
         assert found.keys() == {check}
 
 

@@ -115,6 +115,9 @@ class Instance:
             text = [*text, tokens[-1]]
         if FAULT == "breaks-off" and len(tokens) > 2 and it.asked % 3 == 0:
             rows, tokens = rows[:2], tokens[:2]
+        long, drawn = len(tokens) > 100, gen_config.do_sample
+        if (FAULT == "ends-late" and long) or (FAULT == "ends-drawn" and drawn):
+            rows, tokens = rows[:-1], tokens[:-1]
         if not gen_config.max_new_tokens and FAULT == "foreign-row":
             it.left = list(prompt)
         yield SimpleNamespace(
