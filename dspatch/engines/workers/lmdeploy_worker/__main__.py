@@ -164,7 +164,8 @@ def _spoilt(trial: Trial, kept: Kept) -> tuple[Tensors, dict[str, str]]:
 
 def _under(trial: Trial, kept: Kept, name: str, run: str) -> Tensors:
     changes = spoiled.SETTINGS.get(name, {})
-    with tempfile.TemporaryDirectory(prefix="dspatch-spoiled-") as folder:
+    # In the trial's own folder, which the next run empties, should the engine end the process.
+    with tempfile.TemporaryDirectory(prefix="spoiled-", dir=kept.out) as folder:
         checkpoint = trial["checkpoint"]
         if name not in spoiled.SETTINGS:
             checkpoint = str(spoiled.write(Path(checkpoint), name, Path(folder) / "model"))
