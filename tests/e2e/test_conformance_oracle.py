@@ -252,6 +252,9 @@ assert len(wrong) == 5 and wrong[2] > 1 and max(wrong[:2] + wrong[3:]) < 1e-4
 turned = {**text, f"routes.{last}": seen[last]}
 assert min(following.measure(golden, turned, model)) > 1e-3, "the experts are the engine's"
 assert following.measure(golden, {**text, f"routes.{last}": own[last][1:]}, model) == []
+for strange in (-1, config["n_routed_experts"]):
+    none = own[last].index_fill(0, torch.tensor([2]), strange)
+    assert following.measure(golden, {**text, f"routes.{last}": none}, model) == []
 nan = {**late, "logits": late["logits"] / 0}
 assert following.measure(golden, nan, model) == [float("inf")] * 5
 cut = {f"p.routes.{last}": own[last][3:], "p.cached": torch.tensor([3])}

@@ -16,11 +16,14 @@ def measure(expected: Tensors, found: Tensors, model: probing.Model) -> list[flo
     """The largest difference in log-probability of each row of `found`'s logits, in nats, to three digits.
 
     No router that rounding turned is in it, and texts do not part: what is left is arithmetic and the cache.
-    Empty where the routers were not watched at every token.
+    Empty where the routers were not watched at every token, or name experts that there are none of.
     """
     ids = _text(expected, found)
     routes = {n: found[f"routes.{n}"] for n in _sparse(model) if f"routes.{n}" in found}
-    if len(routes) != len(_sparse(model)) or any(len(one) != len(ids) for one in routes.values()):
+    if len(routes) != len(_sparse(model)):
+        return []
+    experts = range(model.config["n_routed_experts"])
+    if not all(len(one) == len(ids) and _within(one, experts) for one in routes.values()):
         return []
     return _beside(ids, found["logits"], model, routes)
 
@@ -57,6 +60,10 @@ def completed(found: Tensors, before: Tensors) -> dict[str, Tensor]:
             cached = int(found[f"{prompt}.cached"]) if f"{prompt}.cached" in found else 0
             out[name] = torch.cat((before[name][:cached], value))
     return out
+
+
+def _within(chosen: Tensor, experts: range) -> bool:
+    return int(chosen.min()) in experts and int(chosen.max()) in experts
 
 
 def _sparse(model: probing.Model) -> range:
