@@ -273,6 +273,9 @@ assert metrics.by_row(x, x[:4]).tolist() == [float("inf")]
 assert metrics.median(torch.tensor([3.0, 1.0, 2.0])) == 2 and metrics.median(torch.tensor([1.0, 2.0])) == 2
 assert metrics.median(torch.tensor([])) == float("inf")
 assert metrics.median(torch.tensor([0.0, 0.0, float("inf")])) == float("inf")
+given = torch.tensor([[0.0, 2.0, 1.0]] * 4 + [[float("nan")] * 3])
+lost = metrics.unchosen(given, torch.tensor([1, 2, 3, -1, 0])).tolist()
+assert lost == [0, 1, float("inf"), 0, float("inf")]
 assert metrics.relative(nan, x) == float("inf") and metrics.worst_logprob(nan, x) == float("inf")
 assert abs(metrics.relative(-x, x) - 2) < 1e-12
 assert abs(metrics.relative(torch.tensor([1e-9]) + 1, torch.ones(1))) < 1e-12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -44,6 +45,7 @@ def prompt(**changes: Any) -> dict[str, Any]:
         "first_step_logprob": 5e-6,
         "argmax_missed": 0,
         "worst_missed_margin": 0.0,
+        "unchosen": 0.0,
         "finite": True,
         "divergence": 1e-12,
         "best": 4e-6,
@@ -245,6 +247,15 @@ def test_logits_that_are_not_finite_fail() -> None:
 def test_a_missed_argmax_within_rounding_is_excused() -> None:
     excused = of_run("alone", argmax_missed=1, worst_missed_margin=1e-6)
     assert judged("greedy.forced", excused).status == "pass"
+
+
+@pytest.mark.parametrize("unchosen", [1.5, math.inf, math.nan])
+def test_a_token_that_the_engine_s_own_logits_do_not_prefer_fails(unchosen: float) -> None:
+    """The text parts from the oracle's at once, and where that is followed all of its logits are right."""
+    drawn = of_run("alone", agreed_steps=0, decode_logprob=0.0, unchosen=unchosen)
+    found = judged("greedy.forced", drawn)
+    assert (found.status, "own logits" in found.note) == ("fail", True)
+    assert judged("greedy.forced", of_run("alone", unchosen=0.05)).status == "pass"
 
 
 def test_texts_that_part_fail_the_decode_check_by_the_margin_lost() -> None:

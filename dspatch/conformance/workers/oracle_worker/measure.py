@@ -142,6 +142,7 @@ def _prompt(expected: Tensors, found: Tensors) -> dict[str, Any]:
         ),
         "argmax_missed": len(missed),
         "worst_missed_margin": float(missed.max()) if len(missed) else 0.0,
+        "unchosen": max(metrics.unchosen(found["logits"][-steps:], found["tokens"]).tolist()),
         "divergence": metrics.divergence(logits, golden),
         "best": metrics.best(logits, golden),
         "repeated": metrics.repeated(found["tokens"].tolist()),

@@ -148,6 +148,17 @@ def margin_rows(measured: Tensor, expected: Tensor) -> Tensor:
     return lost.where(missed, 0.0)
 
 
+def unchosen(logits: Tensor, tokens: Tensor) -> Tensor:
+    """By how many nats an engine's own logits prefer another token to the one that it generated, (steps,).
+
+    `logits` (steps, vocab); 0 where a text broke off (-1), inf of a token that has no logit.
+    """
+    vocab = logits.shape[-1]
+    own = logits.gather(-1, tokens.clamp(0, vocab - 1)[:, None]).squeeze(-1)
+    lost = (logits.amax(-1) - own).nan_to_num(nan=float("inf"))
+    return lost.masked_fill(tokens >= vocab, float("inf")).masked_fill(tokens < 0, 0.0)
+
+
 def _margins(measured: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
     prefer = expected.double().log_softmax(-1)
     ours, theirs = measured.argmax(-1, keepdim=True), expected.argmax(-1, keepdim=True)
