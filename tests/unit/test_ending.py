@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event, Thread, Timer
 from time import monotonic, sleep
@@ -26,6 +26,15 @@ def run(folder: Path) -> None:
 def background(folder: Path) -> None:
     with process.background(LONG, log=folder / "log"):
         raise AssertionError("it goes on after what ends it")
+
+
+@pytest.fixture(autouse=True)
+def _by_default() -> Iterator[None]:
+    """Both signals as a program finds them: `nohup` would have the tests ignore one."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in ending.ENDING}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def sent(number: int) -> None:

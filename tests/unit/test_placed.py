@@ -140,6 +140,6 @@ def test_uses_are_held_against_the_record_of_the_same_place(tmp_path: Path) -> N
     )
     both = replace(newer, others=(older,))
     for file, held in (("mini/v1/ops/__init__.py", both), ("mini/ops/__init__.py", older)):
-        assert guard.nearest(patch, both, Traits(read.traits, Tree({file: ""}).read)) == held
+        assert guard.nearest(patch, both, Traits(read.traits, Tree({file: ""}).read)) == [held]
     assert guard.answer("plain", Traits(read.traits, Tree({}).read)) == "!plain"
     assert guard.answer("ops", Traits(read.traits, Tree({}).read)) == "!ops"
