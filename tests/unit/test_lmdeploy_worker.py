@@ -254,13 +254,6 @@ def test_of_a_long_text_the_second_half_of_its_own_decides() -> None:
     assert judged("decode.late", replace(black_box(each=sound), dtype="bfloat16")).status == "pass"
 
 
-def test_rows_of_a_batch_are_told_apart_and_those_computed_ahead_are_nobodys() -> None:
-    texts = {"a": [1, 2, 3, 7], "b": [1, 2, 4, 8]}
-    passes = [([1, 2, 3, 1, 2, 4], [0, 1, 2, 0, 1, 2]), ([8, 7], [3, 3]), ([5, 6], [4, 4])]
-    assert inside.rows_of(passes, texts) == {"a": [0, 1, 2, 7], "b": [3, 4, 5, 6]}
-    assert inside.rows_of([([9], [0])], texts) == {"a": [], "b": []}
-
-
 @pytest.mark.parametrize("name", ["batch.mixed", "decode.late", "decode.scored", "prefix.hit"])
 @pytest.mark.parametrize("watched", [[], ["layers", "routes"]])
 def test_a_text_that_broke_off_fails_where_the_oracles_has_parted_before_too(

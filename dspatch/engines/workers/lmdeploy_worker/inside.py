@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
+
+from batches import rows_of
 
 from .engine import Started
 
@@ -44,53 +46,13 @@ class Recorder:
 
         A text whose rows are not all there is left out.
         """
-        rows = rows_of(self.passes, texts)
+        rows = rows_of(self.passes, texts, ahead=True)
         return {
             f"{text}.{name}": value
             for text, own in rows.items()
             for name, value in self.routed(own[: len(texts[text]) - 1]).items()
             if len(own) >= len(texts[text]) - 1
         }
-
-
-def rows_of(
-    passes: Iterable[tuple[Sequence[int], Sequence[int]]], texts: Mapping[str, Sequence[int]]
-) -> dict[str, list[int]]:
-    """The rows of each text in its order, numbered through passes of (ids, positions).
-
-    Rows that are nobody's are of what the engine computed ahead, past the end of a text.
-    """
-    rows: dict[str, list[int]] = {name: [] for name in texts}
-    done = 0
-    for ids, positions in passes:
-        start = 0
-        while start < len(ids):
-            owner, length = _owner(ids[start:], positions[start:], texts, rows)
-            if owner:
-                rows[owner] += range(done + start, done + start + length)
-            start += max(length, 1)
-        done += len(ids)
-    return rows
-
-
-def _owner(
-    ids: Sequence[int],
-    positions: Sequence[int],
-    texts: Mapping[str, Sequence[int]],
-    rows: Mapping[str, Sequence[int]],
-) -> tuple[str, int]:
-    """Whose the rows begin with, of the texts that have come to this position, and how many."""
-    following = _alike(positions, range(positions[0], positions[0] + len(positions)))
-    waiting = [name for name in texts if len(rows[name]) == positions[0]]
-    fits = {name: _alike(texts[name][positions[0] :], ids[:following]) for name in waiting}
-    owner = max(fits, key=lambda name: fits[name], default="")
-    return (owner, fits[owner]) if fits.get(owner) else ("", 0)
-
-
-def _alike(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many numbers two sequences begin with alike."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def cache(it: Started) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from .batches import rows_of
+from batches import rows_of
 
 Choose = Callable[..., tuple[Any, Any]]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspatch.engines.workers.vllm_worker.batches import rows_of
+from dspatch.engines.workers.batches import rows_of
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=4)
 
@@ -57,3 +57,10 @@ def test_a_request_of_one_token_before_one_that_goes_on_is_told_by_the_tokens() 
 def test_a_row_that_is_nobody_s_is_an_error(passes: Any) -> None:
     with pytest.raises(LookupError, match="nobody's"):
         rows_of(passes, {"a": [5, 6]})
+
+
+def test_rows_of_a_batch_are_told_apart_and_those_computed_ahead_are_nobodys() -> None:
+    texts = {"a": [1, 2, 3, 7], "b": [1, 2, 4, 8]}
+    passes = [([1, 2, 3, 1, 2, 4], [0, 1, 2, 0, 1, 2]), ([8, 7], [3, 3]), ([5, 6], [4, 4])]
+    assert rows_of(passes, texts, ahead=True) == {"a": [0, 1, 2, 7], "b": [3, 4, 5, 6]}
+    assert rows_of([([9], [0])], texts, ahead=True) == {"a": [], "b": []}

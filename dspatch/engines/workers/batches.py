@@ -7,16 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 Pass = tuple[Sequence[int], Sequence[int]]  # token ids and positions, (rows,) each
 
 
-def rows_of(passes: Iterable[Pass], texts: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+def rows_of(
+    passes: Iterable[Pass], texts: Mapping[str, Sequence[int]], *, ahead: bool = False
+) -> dict[str, list[int]]:
     """The rows of each text in its order, numbered through all passes.
 
-    Every text is read once, from its first token on, by pieces of any length. Raises `LookupError` for a row
-    that is nobody's.
+    Every text is read once, from its first token on, by pieces of any length. A row that is nobody's
+    raises `LookupError`; `ahead` of the texts' ends an engine may compute what nobody asked for, which is left out.
     """
     rows: dict[str, list[int]] = {name: [] for name in texts}
     done = 0
     for ids, positions in passes:
-        for start, owner, length in _pieces(ids, positions, texts, rows):
+        for start, owner, length in _pieces(ids, positions, texts, rows, ahead):
             rows[owner] += range(done + start, done + start + length)
         done += len(ids)
     return rows
@@ -27,6 +29,7 @@ def _pieces(
     positions: Sequence[int],
     texts: Mapping[str, Sequence[int]],
     rows: Mapping[str, Sequence[int]],
+    ahead: bool,
 ) -> Iterator[tuple[int, str, int]]:
     """Where each piece of a pass begins, whose it is, and how long: the longest that any text goes on with."""
     start = 0
@@ -36,10 +39,12 @@ def _pieces(
         waiting = [name for name in texts if len(rows[name]) == first]
         fits = {name: _common(texts[name][first:], one) for name in waiting}
         owner = max(fits, key=lambda name: fits[name], default="")
-        if not fits.get(owner):
+        length = fits.get(owner, 0)
+        if length:
+            yield start, owner, length
+        elif not ahead:
             raise LookupError(f"nobody's token at position {first} of a pass")
-        yield start, owner, fits[owner]
-        start += fits[owner]
+        start += length or 1
 
 
 def _run(positions: Sequence[int]) -> int:
