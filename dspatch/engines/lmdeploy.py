@@ -36,12 +36,8 @@ def observe(
 def environment(options: Options) -> dict[str, str]:
     """The environment variables of a run that stays in one process and off the network."""
     return {
-        "PYTHONUNBUFFERED": "1",
-        "HF_HUB_OFFLINE": "1",
+        **running.environment(options),
         "TOKENIZERS_PARALLELISM": "false",
         "LMDEPLOY_ENABLE_CHECK_ENV": "0",
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "OMP_NUM_THREADS": str(options.threads),
-        "DSPATCH_REFERENCE_OPS": "1" if options.reference_ops else "0",
         **options.variables,
     }

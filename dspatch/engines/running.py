@@ -34,6 +34,18 @@ class Worker:
     options: Options
 
 
+def environment(options: Options) -> dict[str, str]:
+    """The variables that any worker runs with: off the network, its twins chosen, kind to a busy machine."""
+    return {
+        "PYTHONUNBUFFERED": "1",
+        "HF_HUB_OFFLINE": "1",
+        # Waiting threads must not hold the cores that others need.
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "OMP_NUM_THREADS": str(options.threads),
+        "DSPATCH_REFERENCE_OPS": "1" if options.reference_ops else "0",
+    }
+
+
 def observe(
     run: Worker, python: Path, trials: Sequence[Trial], out: Path, progress: Progress
 ) -> list[Observed]:

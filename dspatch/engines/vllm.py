@@ -33,8 +33,7 @@ def environment(options: Options) -> dict[str, str]:
     """The environment variables of a run that stays in one process and off the network."""
     return {
         "PYTHONPATH": str(WORKERS),
-        "PYTHONUNBUFFERED": "1",
-        "HF_HUB_OFFLINE": "1",
+        **running.environment(options),
         "VLLM_NO_USAGE_STATS": "1",
         # Whoever looks for a fault wants more of it.
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
@@ -43,9 +42,6 @@ def environment(options: Options) -> dict[str, str]:
         # Small models need little cache, and pinned threads fight over the cores of a busy machine.
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "OMP_NUM_THREADS": str(options.threads),
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "DSPATCH_REFERENCE_OPS": "1" if options.reference_ops else "0",
         **options.variables,
     }
 
