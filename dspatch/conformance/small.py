@@ -141,7 +141,8 @@ def on_gpu(names: Iterable[str], kind: str) -> list[str]:
     chosen = [name for name in standing_for(asked) if "/" not in name]
     tables = rules()["gpu"]
     forms = tables.get(kind, tables["vllm"])
-    return list(dict.fromkeys([*(forms.get(name, name) for name in chosen), *formed]))
+    fitting = [f"{name}/{forms.get(name, forms['form'])}" for name in chosen]
+    return list(dict.fromkeys([*fitting, *formed]))
 
 
 def adversarial(names: Iterable[str]) -> list[str]:

@@ -53,8 +53,8 @@ class Fitting:
 
 # The MLA kernels of GPUs take two bytes a number and sixteen heads or more.
 FITTING = {
-    "cpu": Fitting(dtype="float32", form="", margin=1e-3, nats=1e-3),
-    "cuda": Fitting(dtype="bfloat16", form="sixteen-heads", share=0.3),
+    "cpu": Fitting(dtype=proving.DTYPE, form="", margin=1e-3, nats=1e-3),
+    "cuda": Fitting(dtype=proving.GPU_DTYPE, form="sixteen-heads", share=0.3),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dspatch import engines, errors
+from dspatch import engines, errors, variants
 from dspatch.conformance import checks, refused, small, suite
 from dspatch.conformance.report import CheckResult
 from dspatch.engines import Options, lmdeploy
@@ -100,6 +100,14 @@ def test_models_for_a_gpu_have_the_heads_and_groups_that_kernels_want() -> None:
     assert small.on_gpu(["deepseek-v3/saved"], "turbomind") == ["deepseek-v3/saved"]
     for name in small.on_gpu(names, "turbomind"):
         assert small.case(name).config["num_attention_heads"] == 16
+
+
+@pytest.mark.parametrize("kind", ["vllm", "turbomind", "pytorch", "processes", "tinyserve"])
+def test_of_all_variants_none_is_left_with_fewer_heads_than_kernels_want(kind: str) -> None:
+    found = small.on_gpu(variants.names(), kind)
+    assert any(name.startswith("deepseek-v2.5/") for name in found)
+    least = 32 if kind == "processes" else 16
+    assert {small.case(name).config["num_attention_heads"] for name in found} == {least}
 
 
 def test_neither_engine_computes_in_float32() -> None:
