@@ -16,11 +16,12 @@ from dspatch.paths import PACKAGE
 from dspatch.tomlfile import load
 
 SEED = 0
+WRITTEN = "float32"  # the dtype of a checkpoint's weights, where no form says another
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One small model: `deepseek-v3`, or in another form `deepseek-v3/plain-rope`.
+    """One small model: `deepseek-v3`, in another form `deepseek-v3/plain-rope`, in two `…/plain-rope/sixteen-heads`.
 
     `dice` is the seed of its prompts. One of the user's own lies in the folder `source`, whose files
     have the hashes `sources`. `stored` names how its weights are quantised, where they are.
@@ -54,38 +55,43 @@ def rules() -> Mapping[str, Any]:
 
 
 def case(name: str) -> Case:
-    """The small model of a variant, in the form after the slash.
+    """The small model of a variant, in the forms after its slashes, one after the other.
 
     Raises `UnknownVariantError` for a variant or form without a small model.
     """
-    word, _, form = name.partition("/")
+    word, *forms = name.split("/")
     variant = variants.variant(word)
-    name = f"{variant.name}/{form}" if form else variant.name
-    config = shrunk(variant)
-    if not form:
-        return Case(name=name, variant=variant.name, config=config)
-    if form not in rules()["forms"]:
-        raise UnknownVariantError(
-            f"There is no form {form!r} of a small model.",
-            why=f"small.toml has {', '.join(rules()['forms'])}.",
-            next=f"try {variant.name}/{next(iter(rules()['forms']))}",
-        )
-    chosen = rules()["forms"][form]
-    changes = {k: None if v == "none" else v for k, v in chosen.get("changes", {}).items()}
-    changes |= chosen.get("compressed", {}) if config.get("q_lora_rank") else {}
+    config, written_by, stored = shrunk(variant), "published", ""
+    for form in forms:
+        chosen = _form(form, variant.name)
+        changes = {k: None if v == "none" else v for k, v in chosen.get("changes", {}).items()}
+        changes |= chosen.get("compressed", {}) if config.get("q_lora_rank") else {}
+        config |= changes
+        written_by, stored = chosen.get("written-by", written_by), chosen.get("stored", stored)
     return Case(
-        name=name,
+        name="/".join([variant.name, *forms]),
         variant=variant.name,
-        config={**config, **changes},
-        written_by=chosen.get("written-by", "published"),
-        stored=chosen.get("stored", ""),
+        config=config,
+        written_by=written_by,
+        stored=stored,
     )
+
+
+def _form(name: str, variant: str) -> Mapping[str, Any]:
+    known: Mapping[str, Mapping[str, Any]] = rules()["forms"]
+    if name not in known:
+        raise UnknownVariantError(
+            f"There is no form {name!r} of a small model.",
+            why=f"small.toml has {', '.join(known)}.",
+            next=f"try {variant}/{next(iter(known))}",
+        )
+    return known[name]
 
 
 def judged_in(name: str, dtype: str) -> bool:
     """Whether a small model can be judged in a dtype: in a narrow one rounding drowns what some forms ask."""
-    known = rules()["forms"].get(name.partition("/")[2], {}).get("dtypes", [dtype])
-    return dtype in known
+    forms = [rules()["forms"].get(form, {}) for form in name.split("/")[1:]]
+    return all(dtype in form.get("dtypes", [dtype]) for form in forms)
 
 
 def counted(dtype: str) -> list[str]:
@@ -133,16 +139,36 @@ def converted(names: Iterable[str]) -> list[str]:
 def on_gpu(names: Iterable[str], kind: str) -> list[str]:
     """The small models that prove these variants in an engine whose kernels want heads and groups of some numbers.
 
-    `kind` is a table of `gpu` in small.toml; what has none goes by vLLM's. A name with a form stands for
-    itself. Raises `UnknownVariantError` as `standing_for`.
+    `kind` is a table of `gpu` in small.toml; what has none goes by vLLM's. Each model comes in every dtype in
+    which the table has checkpoints written. A name with a form stands for itself. Raises
+    `UnknownVariantError` as `standing_for`.
     """
     asked = list(names)
     formed = [name for name in asked if "/" in name]
     chosen = [name for name in standing_for(asked) if "/" not in name]
-    tables = rules()["gpu"]
-    forms = tables.get(kind, tables["vllm"])
-    fitting = [f"{name}/{forms.get(name, forms['form'])}" for name in chosen]
+    table = _gpu(kind)
+    fitting = [
+        f"{name}/{table.get(name, table['form'])}{written}"
+        for name in chosen
+        for written in _written(table)
+    ]
     return list(dict.fromkeys([*fitting, *formed]))
+
+
+def with_heads(names: Iterable[str], kind: str) -> list[str]:
+    """These models, which have a form each, in as many heads as the engine's kernels want; `kind` as in `on_gpu`."""
+    table = _gpu(kind)
+    return [f"{name}/{table['form']}{_written(table)[0]}" for name in names]
+
+
+def _gpu(kind: str) -> Mapping[str, Any]:
+    tables: Mapping[str, Mapping[str, Any]] = rules()["gpu"]
+    return tables.get(kind, tables["vllm"])
+
+
+def _written(table: Mapping[str, Any]) -> list[str]:
+    """The ends of names of models whose checkpoints are written in the dtypes that a table of `gpu` names."""
+    return ["" if dtype == WRITTEN else f"/{dtype}" for dtype in table.get("written", [WRITTEN])]
 
 
 def adversarial(names: Iterable[str]) -> list[str]:
@@ -190,7 +216,7 @@ def shrunk(variant: Variant) -> dict[str, Any]:
     if not provable(variant):
         raise _without_model([variant.name])
     sizes = rules()["sizes"]
-    config = whole(variant) | {"torch_dtype": "float32"}
+    config = whole(variant) | {"torch_dtype": WRITTEN}
     config |= {key: value for key, value in sizes.items() if not isinstance(value, Mapping)}
     config |= sizes["query-compression"] if variant.q_lora_rank is not None else {}
     config |= sizes["groups"] if (variant.n_group or 1) > 1 else {}

@@ -266,7 +266,7 @@ def settled(wanted: Wanted, target: str) -> Wanted:
 def models_to_run(
     engine: str, target: str, wanted: Wanted, variants: Sequence[str], *, processes: int = 1
 ) -> list[str]:
-    """The models that an engine is run on: on a GPU those that its kernels take, else as `models_of`."""
+    """The models that an engine is run on: on a GPU in forms that its kernels take, else as `models_of`."""
     from dspatch import engines
     from dspatch.conformance import small
 
@@ -274,7 +274,8 @@ def models_to_run(
         return models_of(wanted, variants)
     usual = getattr(engines.get(engine), "BACKENDS", (engine,))[0]
     kind = "processes" if processes > 1 else wanted.backend or usual
-    return _models(wanted, variants, lambda names: small.on_gpu(names, kind))
+    chosen = _models(wanted, variants, lambda names: small.on_gpu(names, kind))
+    return small.with_heads(chosen, kind) if wanted.adversarial or wanted.quantised else chosen
 
 
 def _models(

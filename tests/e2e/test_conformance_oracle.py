@@ -263,6 +263,20 @@ assert torch.equal(whole[f"p.routes.{last}"], own[last])
 assert following.completed(cut, {})[f"p.routes.{last}"].shape == own[last][3:].shape
 """
 
+# A checkpoint in bfloat16 beside the one that it was rounded from, and the controls of its golden results.
+ROUNDED = """
+import sys, torch
+from safetensors.torch import load_file
+plain, narrow, golden = map(load_file, sys.argv[1:])
+assert plain.keys() == narrow.keys()
+for name, value in plain.items():
+    wide = name.endswith("e_score_correction_bias")
+    assert narrow[name].dtype == (torch.float32 if wide else torch.bfloat16), name
+    assert torch.equal(narrow[name], value.to(narrow[name].dtype)), name
+assert max(float(golden[f"sane.{one}"]) for one in ("sdpa", "twin")) < 1e-10
+print("whole")
+"""
+
 METRICS = """
 x = torch.randn(5, 7)
 nan = torch.full_like(x, float("nan"))
@@ -508,7 +522,21 @@ def test_a_checkpoint_has_the_same_bytes_wherever_it_is_made(
     assert made.weights.read_bytes() == first
 
 
-@pytest.mark.parametrize("name", ["deepseek-v3/saved", "deepseek-v3/fp8"])
+def test_a_checkpoint_in_bfloat16_is_the_float32_one_rounded_once_and_judged_as_sane() -> None:
+    standing, cases = oracle.ensure(), ["deepseek-v3", "deepseek-v3/bfloat16"]
+    plain, narrow = standing.golden([small.case(name) for name in cases])
+    files = [
+        str(path) for path in (plain.checkpoint.weights, narrow.checkpoint.weights, narrow.path)
+    ]
+    done = process.run([str(standing.python), "-c", ROUNDED, *files])
+    assert done.stdout.strip() == "whole"
+    said = json.loads((narrow.checkpoint.given / "config.json").read_text())
+    assert said["torch_dtype"] == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    "name", ["deepseek-v3/saved", "deepseek-v3/fp8", "deepseek-v3/sixteen-heads/bfloat16"]
+)
 def test_golden_results_taken_along_serve_a_machine_that_makes_none(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

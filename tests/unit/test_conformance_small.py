@@ -128,3 +128,17 @@ def test_prompts_cover_a_partial_block_a_whole_one_and_several_chunks() -> None:
 def test_the_longest_prompt_reaches_past_the_original_positions() -> None:
     yarn = small.case("deepseek-v3").config["rope_scaling"]
     assert max(map(len, small.prompts().values())) > yarn["original_max_position_embeddings"]
+
+
+def test_forms_go_one_after_another() -> None:
+    case = small.case("deepseek-v3/two-dense/sixteen-heads/bfloat16")
+    assert case.name == "deepseek-v3/two-dense/sixteen-heads/bfloat16"
+    plain, sizes = small.case("deepseek-v3").config, ("num_attention_heads", "num_key_value_heads")
+    changed = {"first_k_dense_replace": 2, "torch_dtype": "bfloat16", **dict.fromkeys(sizes, 16)}
+    assert case.config == {**plain, **changed}
+    both = small.case("deepseek-v3/fp8/sixteen-heads")
+    assert (both.stored, both.config["q_lora_rank"]) == ("fp8-blocks", 256)
+    assert small.case("deepseek-v3/sixteen-heads/saved").written_by == "transformers"
+    assert not small.judged_in("deepseek-v3/quiet/sixteen-heads", "bfloat16")
+    with pytest.raises(UnknownVariantError, match="no form 'sixteen'"):
+        small.case("deepseek-v3/saved/sixteen")

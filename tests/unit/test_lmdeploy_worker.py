@@ -92,9 +92,11 @@ def test_a_refusal_is_told_apart_from_a_failure() -> None:
 
 def test_models_for_a_gpu_have_the_heads_and_groups_that_kernels_want() -> None:
     names = ["deepseek-v2", "deepseek-v3"]
-    assert small.on_gpu(names, "turbomind")[0] == "deepseek-v2/sixteen-heads-in-groups"
-    assert small.on_gpu(names, "pytorch") == [
-        "deepseek-v2/sixteen-heads",
+    assert small.on_gpu(names, "vllm") == ["deepseek-v2/sixteen-heads", "deepseek-v3/sixteen-heads"]
+    assert small.on_gpu(names, "turbomind") == [
+        "deepseek-v2/sixteen-heads-in-groups/bfloat16",
+        "deepseek-v2/sixteen-heads-in-groups",
+        "deepseek-v3/sixteen-heads/bfloat16",
         "deepseek-v3/sixteen-heads",
     ]
     assert small.on_gpu(["deepseek-v3/saved"], "turbomind") == ["deepseek-v3/saved"]
@@ -108,6 +110,31 @@ def test_of_all_variants_none_is_left_with_fewer_heads_than_kernels_want(kind: s
     assert any(name.startswith("deepseek-v2.5/") for name in found)
     least = 32 if kind == "processes" else 16
     assert {small.case(name).config["num_attention_heads"] for name in found} == {least}
+
+
+@pytest.mark.parametrize("kind", ["turbomind", "pytorch"])
+def test_lmdeploy_is_given_checkpoints_as_published_and_in_float32(kind: str) -> None:
+    # 0.17.0's conversion is right for one of them alone.
+    found = small.on_gpu(["deepseek-v2-lite", "deepseek-v3"], kind)
+    written = [small.case(name).config["torch_dtype"] for name in found]
+    assert written == ["bfloat16", "float32"] * 2
+
+
+@pytest.mark.parametrize("kind", ["vllm", "turbomind", "pytorch"])
+@pytest.mark.parametrize("more", [{"adversarial": True}, {"quantised": "fp8"}])
+def test_forms_asked_for_on_a_gpu_have_the_heads_that_kernels_want(
+    kind: str, more: dict[str, Any]
+) -> None:
+    engine = "vllm" if kind == "vllm" else "lmdeploy"
+    wanted = proving.Wanted(dtype="bfloat16", backend="" if engine == "vllm" else kind, **more)
+    found = [small.case(n) for n in proving.models_to_run(engine, "cuda", wanted, ["deepseek-v3"])]
+    assert found
+    assert {case.config["num_attention_heads"] for case in found} == {16}
+    plain = [small.case(n) for n in proving.models_to_run(engine, "cpu", wanted, ["deepseek-v3"])]
+    assert [case.stored for case in found] == [case.stored for case in plain]
+    for fitted, case in zip(found, plain, strict=True):
+        changed = {key for key, value in fitted.config.items() if case.config[key] != value}
+        assert changed <= {"num_attention_heads", "num_key_value_heads", "torch_dtype"}
 
 
 def test_neither_engine_computes_in_float32() -> None:

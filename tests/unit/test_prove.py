@@ -147,7 +147,7 @@ def test_a_backend_of_a_wheel_is_run_and_not_its_conversion(
     monkeypatch.setattr(prove, "need_machine", lambda job, backend: None)
     prove.run(mine, Console(as_json=True), asked)
     assert (given["models"], given["version"]) == (
-        ["deepseek-v2-lite/sixteen-heads"],
+        ["deepseek-v2-lite/sixteen-heads/bfloat16", "deepseek-v2-lite/sixteen-heads"],
         "0.18.0+dspatch.1",
     )
     assert given["wanted"].backend == "pytorch"

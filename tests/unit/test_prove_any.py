@@ -141,8 +141,8 @@ def test_an_error_before_the_run_is_one_object(venv: Path) -> None:
         ("vllm", "cpu", "", 1, "float32", "deepseek-v2"),
         ("vllm", "cuda", "", 1, "bfloat16", "deepseek-v2/sixteen-heads"),
         ("vllm", "cuda", "", 2, "bfloat16", "deepseek-v2/thirty-two-heads"),
-        ("lmdeploy", "cuda", "", 1, "bfloat16", "deepseek-v2/sixteen-heads-in-groups"),
-        ("lmdeploy", "cuda", "pytorch", 1, "bfloat16", "deepseek-v2/sixteen-heads"),
+        ("lmdeploy", "cuda", "", 1, "bfloat16", "deepseek-v2/sixteen-heads-in-groups/bfloat16"),
+        ("lmdeploy", "cuda", "pytorch", 1, "bfloat16", "deepseek-v2/sixteen-heads/bfloat16"),
     ],
 )
 def test_dtype_and_models_are_those_that_the_target_computes(

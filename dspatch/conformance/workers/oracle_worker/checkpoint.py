@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .weights import tensors
+from .weights import BIAS, tensors
 
 STORED = "stored"  # the folder of a quantised checkpoint's own files, in that of the weights it stands for
 
@@ -49,10 +49,12 @@ def _draw(
     config: dict[str, Any], seed: int, written: dict[str, Any], stored: str, target: Path
 ) -> Path:
     """Write the weights into the new folder `target`, and what they are `stored` as; returns their file."""
-    from safetensors.numpy import save_file
+    import torch
+    from safetensors.torch import save_file
 
     target.mkdir(parents=True)
-    weights = tensors(config, seed)
+    drawn = {name: torch.from_numpy(value) for name, value in tensors(config, seed).items()}
+    weights = {name: _as_written(name, value, config) for name, value in drawn.items()}
     if stored:
         weights = _quantised(weights, written, stored, target / STORED)
     path = target / "model.safetensors"
@@ -60,21 +62,26 @@ def _draw(
     return path
 
 
+def _as_written(name: str, value: Any, config: dict[str, Any]) -> Any:
+    """A tensor in the dtype that config.json says; a router's bias in float32, as it is published."""
+    import torch
+
+    return value if name.endswith(BIAS) else value.to(getattr(torch, config["torch_dtype"]))
+
+
 def _quantised(
     weights: dict[str, Any], config: dict[str, Any], form: str, target: Path
 ) -> dict[str, Any]:
     """Write the quantised files into the new folder `target`; returns the weights that they stand for."""
-    import torch
     from safetensors.torch import save_file
 
     from .quantised import SAID, quantised
 
-    own = {name: torch.from_numpy(value) for name, value in weights.items()}
-    stored, meant = quantised(own, form)
+    stored, meant = quantised(weights, form)
     target.mkdir()
     save_file(stored, target / "model.safetensors", metadata={"format": "pt"})
     _write(target / "config.json", {**config, "quantization_config": SAID[form]})
-    return {name: value.numpy() for name, value in meant.items()}
+    return meant
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
@@ -88,7 +95,7 @@ def rewritten(config: dict[str, Any]) -> dict[str, Any]:
     kind = CONFIG_MAPPING[config["model_type"]]
     known = {key: value for key, value in config.items() if key in _keys(kind)}
     own: dict[str, Any] = kind.from_dict(known).to_dict()
-    return {**own, "architectures": config["architectures"], "dtype": "float32"}
+    return {**own, "architectures": config["architectures"], "dtype": config["torch_dtype"]}
 
 
 def _keys(kind: type) -> set[str]:

@@ -41,7 +41,8 @@ def measure(
     known = _grouped(expected)
     stretch = scale if dtype == "float16" else 1.0
     sane = {key: float(value) for key, value in below(expected, "sane.").items()}
-    tensors = load_file(checkpoint)
+    # Whatever they are written in: what they are is held by float32.
+    tensors = {name: value.float() for name, value in load_file(checkpoint).items()}
     given = load_file(stored) if stored else tensors
     config = json.loads(checkpoint.with_name("oracle.json").read_text())
     compared = weights(_tied(given, read, config), read, dtype)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 Shape = tuple[int, ...]
+BIAS = "e_score_correction_bias"  # of a router, for the choice of experts alone
 
 
 def shapes(config: Mapping[str, Any]) -> Iterator[tuple[str, Shape]]:
@@ -79,7 +80,7 @@ def _moe(config: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Shape]]:
     hidden, inner = config["hidden_size"], config["moe_intermediate_size"]
     yield f"{prefix}.gate.weight", (config["n_routed_experts"], hidden)
     if config["topk_method"] == "noaux_tc":
-        yield f"{prefix}.gate.e_score_correction_bias", (config["n_routed_experts"],)
+        yield f"{prefix}.gate.{BIAS}", (config["n_routed_experts"],)
     for expert in range(config["n_routed_experts"]):
         yield from _mlp(f"{prefix}.experts.{expert}", hidden, inner)
     yield from _mlp(f"{prefix}.shared_experts", hidden, inner * config["n_shared_experts"])
@@ -100,7 +101,7 @@ def tensors(config: Mapping[str, Any], seed: int) -> dict[str, np.ndarray[Any, A
 
 def _draw(random: np.random.Generator, name: str, shape: Shape) -> np.ndarray[Any, Any]:
     values = random.standard_normal(shape, dtype=np.float32)
-    if name.endswith("e_score_correction_bias"):
+    if name.endswith(BIAS):
         return _router_bias(values)
     if name.endswith(".bias"):
         return np.asarray(0.5 * values, dtype=np.float32)
