@@ -70,6 +70,7 @@ class Judged:
     pairs: int
     passed: int
     alarmed: int  # pairs
+    redrawn: int = 0  # pairs whose first prompts had a router that nearly tied
     alarms: tuple[str, ...] = ()
     unshown: Mapping[str, int] = field(default_factory=dict)
     nearest: Mapping[str, Nearest] = field(default_factory=dict)
@@ -84,8 +85,8 @@ class Judged:
         return cls(**{**row, "alarms": tuple(row["alarms"]), "nearest": nearest})
 
 
-def judged(cases: Sequence[Case], results: Iterable[CheckResult]) -> Judged:
-    """What the checks said of one checkpoint's cases."""
+def judged(cases: Sequence[Case], results: Iterable[CheckResult], *, redrawn: int = 0) -> Judged:
+    """What the checks said of one checkpoint's cases, of which so many were drawn again."""
     names = {case.name for case in cases}
     own = [one for one in results if one.variant in names]
     failed = [one for one in own if one.status == "fail"]
@@ -95,6 +96,7 @@ def judged(cases: Sequence[Case], results: Iterable[CheckResult]) -> Judged:
         pairs=len(cases),
         passed=sum(one.status == "pass" for one in own),
         alarmed=len({one.variant for one in failed}),
+        redrawn=redrawn,
         alarms=tuple(_alarm(one) for one in failed),
         unshown=dict(Counter(one.check for one in own if one.status == "not-shown")),
         nearest=_nearest(own),
@@ -131,6 +133,11 @@ class Count:
     def pairs(self) -> int:
         """How many sets of prompts were run on a checkpoint."""
         return sum(row.pairs for row in self.rows)
+
+    @property
+    def redrawn(self) -> int:
+        """How many pairs have other prompts than were drawn first, as a router nearly tied on these."""
+        return sum(row.redrawn for row in self.rows)
 
     @property
     def alarms(self) -> tuple[str, ...]:
@@ -172,6 +179,7 @@ class Count:
         return {
             "checkpoints": len(self.rows),
             "pairs": self.pairs,
+            "pairs-drawn-again": self.redrawn,
             "checks": self.judged,
             "alarms": list(self.alarms),
             "pairs-with-an-alarm": sum(row.alarmed for row in self.rows),

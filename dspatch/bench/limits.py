@@ -43,7 +43,7 @@ def row(band: Band, known: Mapping[Key, Tolerance], *, of: str, date: str) -> Ro
     old = known.get(band.key)
     if old is not None and not statistic.of(check, dtype, old.unit):
         old = None
-    pattern = old or known.get((check, "float32", "cpu")) or _first(band)
+    pattern = old or _alike(band, known.get((check, "float32", "cpu"))) or _first(band)
     if pattern is None:
         return None
     fault = _elsewhere(dtype, old, pattern) if band.fault is None else band.fault
@@ -60,6 +60,12 @@ def row(band: Band, known: Mapping[Key, Tolerance], *, of: str, date: str) -> Ro
         date=old.date if old and stands and (old.noise, old.fault) == (seen, weakest) else date,
     )
     return Row(key=band.key, new=new, old=old, band=band)
+
+
+def _alike(band: Band, exact: Tolerance | None) -> Tolerance | None:
+    """The row of float32, unless the check measures something else there."""
+    other = exact is not None and band.unit and not band.unit.startswith(exact.unit)
+    return None if other else exact
 
 
 def _first(band: Band) -> Tolerance | None:

@@ -203,7 +203,7 @@ def _prepare(plan: Plan, folder: Path, console: Console) -> None:
     asked = f"--dtype {plan.dtype} --checkpoints {plan.checkpoints} --prompt-sets {plan.prompt_sets} --seed {plan.seed}"
     named = "".join(f" --variant {model}" for model in plan.models)
     command = f"bench alarms --of PYTHON {asked}{named}"
-    stage.told(stage.run(cases, folder.resolve(), console), console, command)
+    stage.told(stage.run(cases, folder.resolve(), console, drawn=True), console, command)
 
 
 @bench.command("load")

@@ -89,6 +89,23 @@ class Oracle:
             raise _not_kept([one.checkpoint.case.name for one in absent])
         self.work([one.checkpoint.remake() for one in missing])
 
+    def margins(self, golden: Sequence[Golden]) -> list[float]:
+        """How nearly a router chooses other experts on any text of each: the least margin, of a score."""
+        with tempfile.TemporaryDirectory(prefix="dspatch-margins-") as folder:
+            targets = [Path(folder) / f"{number}.json" for number in range(len(golden))]
+            self.work(
+                [
+                    {
+                        "kind": "margin",
+                        "golden": str(one.path),
+                        "checkpoint": str(one.checkpoint.weights),
+                        "target": str(target),
+                    }
+                    for one, target in zip(golden, targets, strict=True)
+                ]
+            )
+            return [float(json.loads(target.read_text())) for target in targets]
+
     def inspect(self, cases: Sequence[Case]) -> list[str]:
         """What is wrong with the tensors of each checkpoint of the user's own, in words, or nothing."""
         with tempfile.TemporaryDirectory(prefix="dspatch-inspect-") as folder:

@@ -38,8 +38,8 @@ RUN_CHECKS = {
         "decode.paged",
         "prefill.chunked",
     ),
-    "together": ("batch.mixed",),
-    "again": ("prefix.hit",),
+    "together": ("golden.routes", "batch.mixed"),
+    "again": ("golden.routes", "prefix.hit"),
     "local": ("layers.local",),
     "ladder": ("layers.ladder",),
     "replayed": ("routes.replayed",),
@@ -56,7 +56,7 @@ RUN_CHECKS = {
 LOAD_CHECKS = ("weights.coverage", "weights.values")
 # Other projects' rules on the same runs, by the words for them.
 RULES = {"vllm": "vLLM's rule", "sglang": "SGLang's rule"}
-COLUMNS = (*(name for names in RUN_CHECKS.values() for name in names), *LOAD_CHECKS)
+COLUMNS = (*dict.fromkeys(name for names in RUN_CHECKS.values() for name in names), *LOAD_CHECKS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,8 +95,10 @@ def judged_in(name: str, dtype: str) -> bool:
 
 
 def counted(dtype: str) -> list[str]:
-    """The models that false alarms are counted on in a dtype."""
-    return [name for name in rules()["alarms"]["models"] if judged_in(name, dtype)]
+    """The models that false alarms are counted on in a dtype: those that sound engines serve rightly in it."""
+    chosen = rules()["alarms"]
+    left = chosen["served-wrongly"].get(dtype, ())
+    return [name for name in chosen["models"] if judged_in(name, dtype) and name not in left]
 
 
 def standing_for(names: Iterable[str]) -> list[str]:

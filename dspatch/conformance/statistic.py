@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 FOLLOWED = "worst token, text and experts followed"
 NARROW = {
     "golden.fp32": "median token",
+    "golden.routes": "worst choice, text and experts followed",
     "layers.inside": "median token",
     "logits.kl": "median token",
     "logits.topk": "median token",
@@ -26,6 +27,8 @@ NARROW = {
 ANSWERED = "median token of the median prompt"
 BY_ANSWERS = tuple(name for name, what in NARROW.items() if what == FOLLOWED)
 ANSWERS = "-answers"
+# What a check judged before, by the unit of its rows: they decide where nobody has measured anew.
+BEFORE = {"golden.routes": "tokens"}
 # What is judged in every dtype, of a check that once judged something else.
 ALWAYS = {"sampling.distribution": "by the engine's own logits"}
 

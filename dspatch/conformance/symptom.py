@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -155,37 +155,16 @@ def _beyond(prompts: Prompts, band: float) -> Iterator[str]:
 
 
 def _routers(seen: Seen, run: str) -> frozenset[str]:
-    """The routers that send more tokens elsewhere than golden.routes grants all layers together."""
+    """The routers with a choice that golden.routes does not grant; none where nobody knows what it may."""
     limit = tolerance.find("golden.routes", seen.dtype, seen.device)
-    total = sum(row[2] for m in seen.alone.values() for row in m.get("routes", ()))
-    granted = limit.limit / total if limit and total else 0.0
-    prompts = seen.prompts(run)
-    counts = _summed(_turned(prompts)) or _summed(_kept_turned(prompts))
-    return frozenset(name for name, (off, of) in counts.items() if off > granted * of)
-
-
-def _turned(prompts: Prompts) -> Iterator[tuple[str, int, int]]:
-    """Of each router and prompt how many tokens went elsewhere, and how many both texts share."""
-    for measures in prompts.values():
-        for layer, off, of in measures.get("routes", ()):
-            yield f"{layer}.{inside.CHOICE}", off, of
-
-
-def _kept_turned(prompts: Prompts) -> Iterator[tuple[str, int, int]]:
-    """The same of the few positions that were kept, of a run that recorded no more."""
-    for measures in prompts.values():
-        places = inside.places(measures)
-        for name, entry in places["found"].items():
-            if name.endswith(inside.CHOICE):
-                yield name, len(entry["off"]), len(places["rows"])
-
-
-def _summed(rows: Iterable[tuple[str, int, int]]) -> dict[str, tuple[int, int]]:
-    counts: dict[str, tuple[int, int]] = {}
-    for name, off, of in rows:
-        before = counts.get(name, (0, 0))
-        counts[name] = before[0] + off, before[1] + of
-    return counts
+    if limit is None:
+        return frozenset()
+    choices = (
+        row for measures in seen.prompts(run).values() for row in measures.get("experts", ())
+    )
+    return frozenset(
+        f"{layer}.{inside.CHOICE}" for layer, missed, *_ in choices if not missed <= limit.limit
+    )
 
 
 def _entries(measures: Mapping[str, Any], judge: _Judge) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -83,6 +83,14 @@ def row(check: str, dtype: str, device: str = "cpu") -> Tolerance | None:
     return found if found is not None and statistic.of(check, dtype, found.unit, device) else None
 
 
+def before(check: str, dtype: str, device: str = "cpu") -> Tolerance | None:
+    """The limit of what a check measured before, where the table has no more than that."""
+    found = table().get((check, dtype, device))
+    if found is None or found.value is None or row(check, dtype, device) is not None:
+        return None
+    return found if found.unit == statistic.BEFORE.get(check) else None
+
+
 def why_none(check: str, dtype: str, device: str = "cpu") -> str:
     """Why no tolerance of a check decides: nobody measured one, or noise hides the weakest fault."""
     known = row(check, dtype, device)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dspatch import engines, files
-from dspatch.bench import alarms
+from dspatch.bench import alarms, ties
 from dspatch.bench.alarms import Count, Judged, Plan
 from dspatch.conformance.small import Case
 from dspatch.console import Console, json_of
@@ -61,12 +61,14 @@ def run(subject: Subject, plan: Plan, file: Path, console: Console) -> Counted:
 def _measured(
     subject: Subject, python: Path, dtype: str, few: Sequence[Sequence[Case]], number: int
 ) -> list[Judged]:
-    from dspatch.conformance import suite
+    from dspatch.conformance import oracle, suite
     from dspatch.engines import Options
 
     folder = subject.folder / "alarms" / f"{dtype}-{number}"
+    standing = oracle.ensure()
+    settled = ties.settled([case for cases in few for case in cases], standing)
     report = suite.of_cases(
-        [case for cases in few for case in cases],
+        settled,
         python=python,
         out=folder,
         engine=subject.engine,
@@ -75,7 +77,12 @@ def _measured(
     )
     if report.ok:
         shutil.rmtree(folder)
-    return [alarms.judged(cases, report.results) for cases in few]
+    left = iter(settled)
+    kept = [[next(left) for _ in cases] for cases in few]
+    return [
+        alarms.judged(cases, report.results, redrawn=ties.again(drawn, cases))
+        for drawn, cases in zip(few, kept, strict=True)
+    ]
 
 
 def _about(subject: Subject, plan: Plan) -> dict[str, Any]:

@@ -38,15 +38,20 @@ def of_models(models: Sequence[str]) -> list[Case]:
     return [small.case(name) for name in proving.models_for(models or variants.names())]
 
 
-def run(cases: Sequence[Case], folder: Path, console: Console) -> Prepared:
+def run(cases: Sequence[Case], folder: Path, console: Console, *, drawn: bool = False) -> Prepared:
     """Make the golden results of the cases; their checkpoints go as recipes.
+
+    Those that were `drawn` for a count of false alarms, with all that it draws in their place (see `bench.ties`).
 
     Raises `EngineEnvironmentError` where the oracle cannot be made.
     """
+    from dspatch.bench import ties
     from dspatch.conformance import oracle
 
     with console.working("conformance") as step:
-        golden = oracle.ensure(step).golden(cases, step)
+        standing = oracle.ensure(step)
+        asked = ties.every(cases, standing, step) if drawn else cases
+        golden = standing.golden(asked, step)
     kept = [path for one in golden for path in _kept(one, folder)]
     return Prepared(folder=folder, models=tuple(case.name for case in cases), files=tuple(kept))
 

@@ -51,6 +51,8 @@ def sentences(done: Counted) -> Iterator[str]:
         f"{done.name} in {done.dtype}: {len(count.rows)} checkpoints, {count.pairs} pairs with a set of"
         f" prompts, {count.judged} checks judged, {len(count.alarms)} failed"
     )
+    if count.redrawn:
+        yield f"prompts drawn again, as a router nearly tied on them: {count.redrawn} of {count.pairs} pairs"
     if count.bound is not None and count.bound_of_checkpoints is not None:
         yield (
             f"with 95 % confidence fewer than {_share(count.bound)} of such pairs fail a sound engine,"

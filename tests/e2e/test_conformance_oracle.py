@@ -244,19 +244,63 @@ model = probing.Model(config=config, weights=weights, held=weights, dtype="bfloa
 golden = {"ids": torch.tensor([*ids[:-4], 0, 0, 0, 0, 0])}
 text = {"tokens": torch.tensor([*ids[-4:], 9]), "logits": other.logits.float()}
 text |= {f"routes.{n}": v for n, v in own.items()}
-assert max(following.measure(golden, text, model)) < 1e-4
+assert max(following.measure(golden, text, model).tokens) < 1e-4
 late = {**text, "logits": text["logits"][-5:].clone()}
 late["logits"][2, 7] += 3
-wrong = following.measure(golden, late, model)
+wrong = following.measure(golden, late, model).tokens
 assert len(wrong) == 5 and wrong[2] > 1 and max(wrong[:2] + wrong[3:]) < 1e-4
 turned = {**text, f"routes.{last}": seen[last]}
-assert min(following.measure(golden, turned, model)) > 1e-3, "the experts are the engine's"
-assert following.measure(golden, {**text, f"routes.{last}": own[last][1:]}, model) == []
+assert min(following.measure(golden, turned, model).tokens) > 1e-3, "the experts are the engine's"
+assert following.measure(golden, {**text, f"routes.{last}": own[last][1:]}, model) == following.NOT_FOLLOWED
 for strange in (-1, config["n_routed_experts"]):
     none = own[last].index_fill(0, torch.tensor([2]), strange)
-    assert following.measure(golden, {**text, f"routes.{last}": none}, model) == []
+    assert following.measure(golden, {**text, f"routes.{last}": none}, model) == following.NOT_FOLLOWED
 nan = {**late, "logits": late["logits"] / 0}
-assert following.measure(golden, nan, model) == [float("inf")] * 5
+assert following.measure(golden, nan, model).tokens == [float("inf")] * 5
+# Its choices, too: where it went its own best way nothing is missed, and one wrong choice of all is seen.
+right_ways = {"tokens": text["tokens"], "logits": right.float(), **{f"routes.{n}": v for n, v in seen.items()}}
+sound = following.measure(golden, right_ways, model).experts
+assert sound == [[n, 0.0, 0, len(ids)] for n in seen], sound
+told = following.measure(golden, text, model).experts
+assert told[-1][1] > 1e-3 and told[-1][2] > 0 and told[:-1] == sound[:-1], told
+lone = seen[last].clone()
+lone[3] = own[last][3].long()
+[*_, (_, worst, count, _)] = following.measure(golden, {**right_ways, f"routes.{last}": lone}, model).experts
+assert worst > 1e-4 and count == 1
+from oracle_worker import choosing
+raw = twin.run(config, weights, ids).routers[last]
+bias = weights.get(f"model.layers.{last}.mlp.gate.e_score_correction_bias", torch.zeros(())).double()
+assert choosing.missed(config, raw, bias, seen[last]).tolist() == [0.0] * len(ids)
+# The least change that would have made a choice the best: two experts as near as a margin are exchanged for no more.
+least = twin.routed(config, raw, bias)[1]
+at = int(least.argmin())
+score = twin.preferred(config, twin.scored(config, raw), bias)[at]
+others = [e for e in range(config["n_routed_experts"]) if e not in seen[last][at].tolist()]
+swaps = []
+for taken in range(config["num_experts_per_tok"]):
+    for other in others:
+        swapped = seen[last].clone()
+        swapped[at, taken] = other
+        swaps.append(float(choosing.missed(config, raw, bias, swapped)[at]))
+assert min(swaps) >= float(least[at]) - 1e-12 and all(value > 0 for value in swaps), (min(swaps), least[at])
+# A planted near-tie is found, and no model that was drawn has one on its own prompts.
+from oracle_worker import margins
+assert margins.margin(config, weights, ids) > 2e-7
+name = f"model.layers.{last}.mlp.gate.e_score_correction_bias"
+each = config["n_routed_experts"] // config["n_group"]
+own_groups = {e // each for e in seen[last][at].tolist()}
+left = max((e for e in others if e // each in own_groups), key=lambda e: float(score[e]))
+short = float(score[seen[last][at]].min() - score[left])
+for near in (8e-8, 3e-9):
+    tied = weights[name].double().clone()
+    tied[left] += short - near
+    found = margins.margin(config, {**weights, name: tied}, ids)
+    assert 0 <= found <= near * 1.01, (found, near, short)
+assert choosing.missed(config, raw, bias, seen[last] * 0).isinf().all(), "one expert is not as many"
+if config["topk_method"] != "greedy":
+    each = config["n_routed_experts"] // config["n_group"]
+    spread = torch.arange(config["num_experts_per_tok"]).expand(len(ids), -1) * each % config["n_routed_experts"]
+    assert choosing.missed(config, raw, bias, spread).isinf().all(), "more groups than may be chosen"
 cut = {f"p.routes.{last}": own[last][3:], "p.cached": torch.tensor([3])}
 whole = following.completed(cut, {f"p.routes.{last}": own[last]})
 assert torch.equal(whole[f"p.routes.{last}"], own[last])

@@ -90,6 +90,8 @@ WRONG = [
     ("prefix-lost", "pytorch", "prefix.hit", ""),
     ("seed-unheeded", "turbomind", "sampling.seed", ""),
     ("foreign-row", "pytorch", "decode.scored", ""),
+    ("runner-up", "turbomind", "greedy.forced", "its own logits do not prefer"),
+    ("runner-up", "pytorch", "greedy.forced", "its own logits do not prefer"),
     ("answers-errors", "pytorch", "engine.start", "INTERNAL_ENGINE_ERROR"),
     ("dies-late", "turbomind", "engine.run", "the process died after `alone`"),
     ("aborts", "turbomind", "engine.start", "SIGABRT"),
@@ -130,6 +132,8 @@ def test_every_fault_that_can_be_planted_from_outside_is_caught(desk: Path) -> N
     caught = {name for name, outcome in outcomes.items() if outcome == "caught"}
     assert {"norm-at-one", "experts-exchanged", "prefixes-not-cached"} < caught
     assert {"foreign-row-after-scoring", "requests-exchanged", "seed-ignored"} < caught
+    assert "runner-up-picked" in caught
+    assert outcomes["router-wrong-in-decoding"] == "not-shown"
     assert not results(found["clean"], "fail")
 
 

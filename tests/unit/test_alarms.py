@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dspatch.bench import alarms
+from dspatch.bench import alarms, ties
 from dspatch.bench.alarms import Count, Judged, Plan
 from dspatch.cli import cli, main
 from dspatch.conformance import checkpoint, checks, small, suite
@@ -87,6 +87,59 @@ def test_of_one_load_what_takes_no_prompt_is_judged_once() -> None:
     more = {one.check for one in suite.results(seen(), further=True)}
     assert first - more == {"engine.start", *checks.fitting(seen().config, checks.OF_LOAD)}
     assert {"golden.fp32", "sampling.distribution", "decode.late"} <= more
+
+
+class Tying:
+    """An oracle by whose second model a router nearly ties on the prompts of some seeds."""
+
+    def __init__(self, *dice: int | None) -> None:
+        self.tied, self.asked = dice, list[int | None]()
+
+    def golden(self, cases: Sequence[Case], progress: Any) -> Sequence[Case]:
+        return cases
+
+    def margins(self, golden: Sequence[Case]) -> list[float]:
+        self.asked += [case.dice for case in golden]
+        return [8e-8 if case.dice in self.tied else 1e-5 for case in golden]
+
+
+def test_prompts_on_which_a_router_nearly_ties_are_drawn_again_and_counted() -> None:
+    (cases, *_) = Plan(models=FEW.models, checkpoints=1, prompt_sets=3).drawn()
+    tied, twice = cases[1].dice or 0, (cases[1].dice or 0) + ties.FURTHER
+    found = ties.settled(cases, Tying(tied, twice))  # type: ignore[arg-type]
+    assert found == [cases[0], replace(cases[1], dice=tied + 2 * ties.FURTHER), cases[2]]
+    assert found == ties.settled(cases, Tying(tied, twice)), "always the same"  # type: ignore[arg-type]
+    assert ties.again(cases, found) == 1
+    assert small.prompts(found[1].dice) != small.prompts(cases[1].dice)
+    needed = ties.every(cases, Tying(tied, twice))  # type: ignore[arg-type]
+    assert [case.dice for case in needed if case.name == cases[1].name] == [
+        tied,
+        twice,
+        found[1].dice,
+    ]
+    oracle = Tying(tied)
+    ties.settled(cases, oracle)  # type: ignore[arg-type]
+    assert oracle.asked == [*(case.dice for case in cases), twice], "nobody settled is asked again"
+
+
+def test_a_model_whose_routers_tie_on_whatever_is_drawn_is_left_to_the_oracle_s_controls() -> None:
+    (cases, *_) = Plan(models=FEW.models, checkpoints=1, prompt_sets=1).drawn()
+    always = [(cases[0].dice or 0) + turn * ties.FURTHER for turn in range(99)]
+    oracle = Tying(*always)
+    (found,) = ties.settled(cases, oracle)  # type: ignore[arg-type]
+    assert len(oracle.asked) == ties.TURNS
+    assert found.dice == always[ties.TURNS]
+
+
+def test_how_many_were_drawn_again_is_told() -> None:
+    cases = FEW.drawn()
+    rows = (replace(_one(cases[0]), redrawn=1), _one(cases[1]))
+    count = Count(rows=rows)
+    told = json.loads(json_of(count.as_dict()))
+    assert (told["pairs-drawn-again"], [row["redrawn"] for row in told["rows"]]) == (1, [1, 0])
+    assert Judged.read(told["rows"][0]) == rows[0]
+    done = stage.Counted(name="vllm 1", dtype="float32", count=count, file=Path("a.json"))
+    assert "nearly tied on them: 1 of 4 pairs" in "\n".join(show_alarms.sentences(done))
 
 
 def _one(cases: Sequence[Case], *spoiled: str) -> Judged:
@@ -214,6 +267,7 @@ def test_a_form_that_rounding_drowns_is_counted_and_judged_in_float32_alone() ->
     quiet = "deepseek-v3/quiet"
     assert quiet in small.counted("float32")
     assert {*small.counted("float32")} - {*small.counted("bfloat16")} == {quiet}
+    assert {*small.counted("bfloat16")} - {*small.counted("float16")} == {"deepseek-v3/loud"}
     assert all(not c.name.startswith(quiet) for one in Plan(dtype="float16").drawn() for c in one)
     for dtype, judged in (("float32", True), ("bfloat16", False)):
         wanted = proving.Wanted(adversarial=True, dtype=dtype)

@@ -53,6 +53,7 @@ def prompt(**changes: Any) -> dict[str, Any]:
         "expected_repeated": 0.0,
         "layers": [["layer.0", 1e-14], ["layer.1", 2e-13], ["layer.2", 5e-13], ["final", 7e-13]],
         "routes": [[1, 0, 311], [2, 0, 311]],
+        "experts": [[1, 0.0, 0, 311], [2, 0.0, 0, 311]],
         "choices": [[layer, 0.0, 0, 311] for layer in range(3)],
         "each": each(),
         "places": {"rows": [0, 16], "found": {"0.rope": place()}, "unobserved": []},
@@ -255,6 +256,7 @@ def test_a_token_that_the_engine_s_own_logits_do_not_prefer_fails(unchosen: floa
     drawn = of_run("alone", agreed_steps=0, decode_logprob=0.0, unchosen=unchosen)
     found = judged("greedy.forced", drawn)
     assert (found.status, "own logits" in found.note) == ("fail", True)
+    assert found.measured is None, "a limit between margins knows nothing of who picks"
     assert judged("greedy.forced", of_run("alone", unchosen=0.05)).status == "pass"
 
 
@@ -287,6 +289,20 @@ def test_what_the_engine_turned_off_is_not_shown(fact: str, name: str) -> None:
 
 def test_routers_that_could_not_be_watched_are_not_shown() -> None:
     assert judged("golden.routes", of_run("alone", routes=[])).status == "not-shown"
+    blind = judged("golden.routes", of_run("together", routes=[]))
+    assert (blind.status, blind.note) == ("pass", "1866 choices, not watched: together")
+
+
+@pytest.mark.parametrize("run", ["alone", "together", "again"])
+def test_a_router_is_judged_in_every_run_that_watches_it(run: str) -> None:
+    found = judged("golden.routes", of_run(run, routes=[[1, 0, 311], [2, 1, 311]]))
+    assert (found.status, found.measured) == ("fail", 1)
+    assert f"first: layer.2 of `long`, {run}" in found.note
+
+
+def test_of_the_long_text_a_router_is_judged_by_the_second_model() -> None:
+    found = judged("golden.routes", of_run("late", experts=[[1, 0.0, 0, 311], [2, 0.3, 2, 311]]))
+    assert (found.status, found.measured) == ("fail", 2)
 
 
 def test_weights_that_could_not_be_read_back_are_not_shown() -> None:

@@ -42,8 +42,8 @@ def test_a_row_of_one_measure_is_none_of_another() -> None:
         assert statistic.of(check, "bfloat16", typical)
         assert not statistic.of(check, "bfloat16", worst)
         assert not statistic.of(check, "float32", typical)
-    assert statistic.of("golden.routes", "bfloat16", "tokens")
-    assert not statistic.of("golden.routes", "bfloat16", "tokens, median token")
+    assert statistic.of("layers.local", "bfloat16", "nats")
+    assert not statistic.of("layers.local", "bfloat16", "nats, median token")
     old = "nats, median token of the median prompt"
     assert not statistic.of("decode.paged", "bfloat16", old)
 
@@ -72,6 +72,44 @@ def test_a_check_without_a_row_gets_its_first_one_from_what_it_measured() -> Non
     found = limits.row(band, {}, of="e", date="2026-11-30")
     assert found is not None
     assert (found.new.value, found.new.unit, found.verdict) == (0.01, "u", "new")
+
+
+def test_another_measure_than_float32_s_starts_from_its_own_unit() -> None:
+    band = Band(
+        key=("golden.routes", "bfloat16", "card"),
+        noise=0,
+        noise_at="",
+        fault=0.2,
+        unit="of a score",
+    )
+    found = limits.row(band, tolerance.table(), of="e", date="2026-11-30")
+    assert found is not None
+    assert (found.new.unit, found.new.value) == (
+        "of a score, worst choice, text and experts followed",
+        0.02,
+    )
+
+
+@pytest.mark.parametrize(
+    ("off", "routes", "status"),
+    [(9, 2, "pass"), (200, 2, "fail"), (9, 1, "not-shown")],
+    ids=["as many as granted", "more", "not watched"],
+)
+def test_where_nobody_measured_choices_tokens_are_counted_as_before(
+    monkeypatch: pytest.MonkeyPatch, off: int, routes: int, status: str
+) -> None:
+    key = ("golden.routes", "bfloat16", "cpu")
+    old = replace(tolerance.table()[key], unit="tokens", value=150)
+    monkeypatch.setattr(tolerance, "table", lambda: {key: old})
+    of = narrow(experts=[[1, 0.01, 9, 311], [2, 0.0, 0, 311]][:routes])
+    for measures in of.measures["runs"]["alone/"].values():
+        measures["routes"] = [[1, off, 311], [2, 0, 311]]
+    found = judged("golden.routes", of)
+    assert found.status == status
+    if status != "not-shown":
+        # What is measured is what a limit is to be made of.
+        assert (found.measured, found.unit) == (0.01, "of a score")
+        assert f"{2 * off} tokens of 1.5e+02" in found.note
 
 
 def test_an_old_row_of_ones_own_is_told_of_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,11 +145,13 @@ def turned(**changes: Any) -> dict[str, Any]:
     values |= {name: spread(0.04) for name in ("logprob", "best")}
     # Whoever follows the engine meets no turned router.
     values |= {"followed": [0.04] * 311, "divergence": spread(1e-4)}
-    own = {name: value for name, value in changes.items() if name != "selfkl"}
+    own = {name: value for name, value in changes.items() if name not in ("selfkl", "experts")}
     known = each(**{**values, "margin": spread(0.0, 0.6), **own})
     worst = {"prefill_rel": 0.01, "decode_rel": 0.02, "prefill_logprob": 2.0, "decode_logprob": 1.5}
     inside = {"0.rope": place(relative=0.1, each=[changes.get("rope", 1e-5)] * 2, off=[16])}
     return prompt(
+        experts=changes.get("experts", [[1, 0.004, 9, 311], [2, 0.002, 9, 311]]),
+        routes=[[1, 20, 311], [2, 30, 311]],
         **{**worst, "worst_missed_margin": 0.9, "best": 0.5, "argmax_missed": 9, "each": known},
         divergence=0.02,
         repeated=0.3,
@@ -137,6 +177,7 @@ def one(at: int) -> dict[str, Any]:
 
 WRONG: dict[str, dict[str, Any]] = {
     "golden.fp32": {"layer.1": spread(1.5e-3)},
+    "golden.routes": {"experts": [[1, 0.004, 9, 311], [2, 0.3, 1, 311]]},
     "layers.inside": {"rope": 0.02},
     "logits.kl": {"divergence": spread(2e-3)},
     "logits.topk": {"best": spread(0.9)},
@@ -161,7 +202,8 @@ def test_a_token_without_a_number_fails(name: str) -> None:
     nothing: dict[str, Any] = {
         key: [math.nan] * 311 for key in each() if key not in ("read", "first")
     }
-    broken = narrow(**nothing, rope=math.nan, selfkl=[1e-5] * 39 + [math.nan])
+    experts = [[1, math.nan, 9, 311], [2, 0.0, 0, 311]]
+    broken = narrow(**nothing, rope=math.nan, selfkl=[1e-5] * 39 + [math.nan], experts=experts)
     assert judged(name, broken).status == "fail"
 
 
@@ -223,12 +265,20 @@ def test_a_place_is_not_wrong_by_the_few_tokens_of_one_prompt() -> None:
     assert (wrong.symptom.place, judged("layers.inside", of).status) == ("0.rope", "fail")
 
 
-def test_a_router_is_told_by_all_its_tokens_and_not_by_the_few_that_were_kept() -> None:
+@pytest.mark.parametrize("run", ["alone", "together", "again", "late"])
+def test_a_router_that_is_wrong_in_one_run_only_is_seen(run: str) -> None:
+    of, wrong = narrow(), narrow(**WRONG["golden.routes"])
+    runs = {**of.measures["runs"], f"{run}/": wrong.measures["runs"][f"{run}/"]}
+    found = judged("golden.routes", replace(of, measures={**of.measures, "runs": runs}))
+    assert (found.status, found.measured) == ("fail", 0.3)
+    assert f"layer.2 of `short`, {run}" in found.note
+
+
+def test_a_router_is_told_by_its_worst_choice_and_not_by_the_few_that_were_kept() -> None:
     found = [judged("golden.fp32", narrow(**WRONG["golden.fp32"]))]
-    for turned_tokens, where in ((100, "1.router_choice"), (9, None)):
-        of = narrow()
+    for missed, where in ((0.3, "1.router_choice"), (0.004, None)):
+        of = narrow(experts=[[1, missed, 9, 311], [2, 0.0, 0, 311]])
         for measures in of.measures["runs"]["alone/"].values():
-            measures["routes"] = [[1, turned_tokens, 311], [2, 0, 311]]
             choice = {"relative": 0.1, "off": [16]}
             kept = {"rows": [16 * n for n in range(10)], "found": {"1.router_choice": choice}}
             measures["places"] = {**kept, "unobserved": []}

@@ -29,5 +29,5 @@ def forced(seen: Seen) -> Verdict:
         return Verdict(measured=worst, wrong=True, note=f"{note}; not finite: {', '.join(broken)}")
     if other := [prompt for prompt, m in seen.alone.items() if not m["unchosen"] <= OWN]:
         told = f"generated is what its own logits do not prefer: {', '.join(other)}"
-        return Verdict(measured=worst, wrong=True, note=f"{note}; {told}")
+        return Verdict(wrong=True, note=f"{note}; {told}")
     return Verdict(measured=worst, note=note)

@@ -95,7 +95,8 @@ class Verdict:
     """What a check measured.
 
     `wrong` fails it whatever was measured; `unseen` says why it could not look. `unit` is that of what
-    it measures, where tolerance.toml has none of another dtype.
+    it measures, where tolerance.toml has none of another dtype. `before` is what the check measured
+    once, for a table that has limits of no more.
     """
 
     measured: float | None = None
@@ -103,6 +104,7 @@ class Verdict:
     unit: str = ""
     wrong: bool = False
     unseen: str = ""
+    before: float | None = None
 
 
 def unseen(why: str) -> Verdict:

@@ -135,7 +135,9 @@ class Instance:
 
     def next(self, row: Any, asked: Any, step: int) -> int:
         if not asked.do_sample:
-            return int(row.nan_to_num(nan=-1e9).argmax())
+            best, order = row.nan_to_num(nan=-1e9).topk(2)
+            second = FAULT == "runner-up" and best[0] - best[1] > 0.5
+            return int(order[int(second)])
         seed = asked.random_seed if FAULT != "seed-unheeded" else None
         dice = torch.Generator()
         dice.manual_seed(seed + step) if seed is not None else dice.seed()

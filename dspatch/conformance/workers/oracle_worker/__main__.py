@@ -1,8 +1,8 @@
 """Usage: python -m oracle_worker REQUEST.json, with this package's parent folder on PYTHONPATH.
 
 The request is a list under `tasks`, each with a `kind`: `make` a checkpoint, `remake` one by its recipe, make
-one to `serve`, `adopt` or `inspect` one of the user's own, compute the `golden` results, `measure` an engine's results,
-weights that it `converted`, or the `loss` of quantisation.
+one to `serve`, `adopt` or `inspect` one of the user's own, compute the `golden` results, the least `margin` of
+their routers, `measure` an engine's results, weights that it `converted`, or the `loss` of quantisation.
 A task's output appears whole or not at all.
 """
 
@@ -73,6 +73,13 @@ def measure(task: Mapping[str, Any], target: Path) -> None:
     target.write_text(json.dumps(found, indent=1) + "\n")
 
 
+def margin(task: Mapping[str, Any], target: Path) -> None:
+    """Write how nearly a router of `checkpoint` chooses otherwise on the texts of `golden`, as JSON."""
+    from .margins import least
+
+    target.write_text(json.dumps(least(Path(task["golden"]), Path(task["checkpoint"]))) + "\n")
+
+
 def converted(task: Mapping[str, Any], target: Path) -> None:
     """Write the measures of `converted`, in its `layout`, against `checkpoint`, stored as `given`, as JSON."""
     from .converted import measure as compute
@@ -96,6 +103,7 @@ KINDS = {
     "serve": serve,
     "golden": golden,
     "measure": measure,
+    "margin": margin,
     "inspect": inspect,
     "adopt": adopt,
     "converted": converted,

@@ -1,37 +1,68 @@
-"""Hold every token of an engine's own text against the second model, sent to the experts that the engine chose."""
+"""Hold an engine's own text against the second model, sent to the experts that the engine chose: tokens and choices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import metrics, probing, twin
+from . import choosing, metrics, probing, twin
 
 Tensors = Mapping[str, Tensor]
 
 
-def measure(expected: Tensors, found: Tensors, model: probing.Model) -> list[float]:
-    """The largest difference in log-probability of each row of `found`'s logits, in nats, to three digits.
+@dataclass(frozen=True, kw_only=True)
+class Followed:
+    """One text beside the second model on the engine's ways; nothing where it could not be followed.
 
-    No router that rounding turned is in it, and texts do not part: what is left is arithmetic and the cache.
-    Empty where the routers were not watched at every token, or name experts that there are none of.
+    `tokens` are the largest difference in log-probability of each row of its logits, in nats, to three digits.
+    `experts` has of each layer [layer, worst missed score, choices that miss one, choices]: by how much the second
+    model prefers experts that were not chosen, where it was sent to the engine's in all layers before.
+    """
+
+    tokens: list[float]
+    experts: list[list[Any]]
+
+
+NOT_FOLLOWED = Followed(tokens=[], experts=[])
+
+
+def measure(expected: Tensors, found: Tensors, model: probing.Model) -> Followed:
+    """What no router that rounding turned is in: texts do not part, what is left is arithmetic, cache and choices.
+
+    Nothing where the routers were not watched at every token, or name experts that there are none of.
     """
     ids = _text(expected, found)
     routes = {n: found[f"routes.{n}"] for n in _sparse(model) if f"routes.{n}" in found}
     if len(routes) != len(_sparse(model)):
-        return []
+        return NOT_FOLLOWED
     experts = range(model.config["n_routed_experts"])
     if not all(len(one) == len(ids) and _within(one, experts) for one in routes.values()):
-        return []
-    return _beside(ids, found["logits"], model, routes)
+        return NOT_FOLLOWED
+    right = twin.run(model.config, model.held, ids.tolist(), routes=routes)
+    return Followed(
+        tokens=_beside(right.logits, found["logits"]),
+        experts=[
+            _choices(layer, right.routers[layer], chosen, model) for layer, chosen in routes.items()
+        ],
+    )
+
+
+def _choices(layer: int, raw: Tensor, chosen: Tensor, model: probing.Model) -> list[Any]:
+    bias = model.held.get(f"model.layers.{layer}.mlp.gate.e_score_correction_bias", torch.zeros(()))
+    missed = choosing.missed(model.config, raw, bias.to(raw.dtype), chosen)
+    return [layer, float(missed.max()), int((missed > 0).sum()), len(missed)]
 
 
 def by_text(expected: Tensors, found: Tensors, model: probing.Model) -> list[float]:
-    """The same beside the second model on its own ways: of an engine that shows no experts, for typical tokens."""
+    """The tokens beside the second model on its own ways: of an engine that shows no experts, for typical tokens."""
     ids = _text(expected, found)
-    return [] if bool((ids < 0).any()) else _beside(ids, found["logits"], model, None)
+    if bool((ids < 0).any()):
+        return []
+    return _beside(twin.run(model.config, model.held, ids.tolist()).logits, found["logits"])
 
 
 def _text(expected: Tensors, found: Tensors) -> Tensor:
@@ -40,10 +71,7 @@ def _text(expected: Tensors, found: Tensors) -> Tensor:
     return torch.cat((expected["ids"][: -len(steps)], steps))[:-1]
 
 
-def _beside(
-    ids: Tensor, logits: Tensor, model: probing.Model, routes: Mapping[int, Tensor] | None
-) -> list[float]:
-    right = twin.run(model.config, model.held, ids.tolist(), routes=routes).logits
+def _beside(right: Tensor, logits: Tensor) -> list[float]:
     rows = metrics.logprob_rows(logits, right[-len(logits) :])
     return metrics.short(rows if len(rows) == len(logits) else rows.expand(len(logits)))
 

@@ -55,16 +55,25 @@ def measure(
         runs[name] = run(known, own, band, scale, stretch)
         for prompt, measures in runs[name].items():
             found_here = known[prompt], below(own, f"{prompt}."), model
-            measures["each"]["followed"] = _followed(*found_here)
+            followed = _followed(prompt, *found_here)
+            measures["each"]["followed"] = followed.tokens if dtype != "float32" else []
+            measures["experts"] = followed.experts
             if prompt == LATE and not measures["each"]["followed"] and dtype != "float32":
                 measures["each"]["by_text"] = following.by_text(*found_here)
         probes[name] = probing.measure(own, known, model)
     return {"runs": runs, "probes": probes, "weights": compared, "sane": sane}
 
 
-def _followed(expected: Tensors, found: Tensors, model: probing.Model) -> list[float]:
-    """`following.measure` in a dtype whose rounding turns routers; in float32 the oracle's own text says as much."""
-    return [] if model.dtype == "float32" else following.measure(expected, found, model)
+def _followed(
+    prompt: str, expected: Tensors, found: Tensors, model: probing.Model
+) -> following.Followed:
+    """`following.measure` in a dtype whose rounding turns routers.
+
+    In float32 the oracle's own text says as much, but for the long one, whose experts it does not keep.
+    """
+    if model.dtype == "float32" and prompt != LATE:
+        return following.NOT_FOLLOWED
+    return following.measure(expected, found, model)
 
 
 def _tied(given: Tensors, read: Tensors, config: Mapping[str, Any]) -> Tensors:

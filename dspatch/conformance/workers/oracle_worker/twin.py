@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,13 +23,14 @@ Weights = Mapping[str, Tensor]
 class Run:
     """Logits (tokens, vocab), the stream after each layer (tokens, hidden), and what the last norm makes of it.
 
-    Of a model with an indexer also each layer's scores (tokens, tokens).
+    Of each layer with a router its logits (tokens, experts), of a model with an indexer scores (tokens, tokens).
     """
 
     logits: Tensor
     states: tuple[Tensor, ...] = ()
     final: Tensor | None = None
     scores: tuple[Tensor, ...] = ()
+    routers: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 def run(
@@ -50,7 +51,7 @@ def run(
         for n, v in weights.items()
     }
     hidden = own["model.embed_tokens.weight"][ids]
-    scores, states = [], []
+    scores, states, routers = [], [], {}
     for layer in range(config["num_hidden_layers"]):
         part = below(own, f"model.layers.{layer}.")
         normed = _norm(hidden, part["input_layernorm.weight"], config)
@@ -60,11 +61,13 @@ def run(
             unseen = _unchosen(scores[-1], config["index_topk"])
         hidden = hidden + attention(config, below(part, "self_attn."), normed, unseen)
         normed = _norm(hidden, part["post_attention_layernorm.weight"], config)
+        if "mlp.gate.weight" in part:
+            routers[layer] = _gated(below(part, "mlp."), normed)
         chosen = (routes or {}).get(layer)
         hidden = hidden + feed_forward(config, below(part, "mlp."), normed, chosen)
         states.append(hidden)
     final, out = headed(config, own, hidden)
-    return Run(logits=out, states=tuple(states), final=final, scores=tuple(scores))
+    return Run(logits=out, states=tuple(states), final=final, scores=tuple(scores), routers=routers)
 
 
 def headed(config: Mapping[str, Any], weights: Weights, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -184,10 +187,15 @@ def route(
 ) -> Tensor:
     """Mixing weight of every expert for every token, (tokens, experts), zero where not chosen."""
     bias = part.get("gate.e_score_correction_bias", torch.zeros(()))
-    raw = _wide(hidden @ part["gate.weight"].T)
+    raw = _gated(part, hidden)
     if chosen is None:
         return routed(config, raw, bias.to(raw.dtype))[0]
-    return weighed(config, _scores(config, raw), chosen.long())
+    return weighed(config, scored(config, raw), chosen.long())
+
+
+def _gated(part: Weights, hidden: Tensor) -> Tensor:
+    """A router's logits, (tokens, experts)."""
+    return _wide(hidden @ part["gate.weight"].T)
 
 
 def routed(config: Mapping[str, Any], raw: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -196,12 +204,11 @@ def routed(config: Mapping[str, Any], raw: Tensor, bias: Tensor) -> tuple[Tensor
     Both (tokens, ...): the weights of all experts, and the least difference between what was taken
     and what was left, of experts and of groups.
     """
-    v3, score = config["scoring_func"] == "sigmoid", _scores(config, raw)
-    choice = score + bias if v3 else score
+    score = scored(config, raw)
+    choice = preferred(config, score, bias)
     margin = torch.full((len(raw),), math.inf, dtype=raw.dtype)
     if config["topk_method"] != "greedy":
-        grouped = choice.unflatten(-1, (config["n_group"], -1))
-        strength = grouped.topk(2)[0].sum(-1) if v3 else grouped.amax(-1)
+        grouped, strength = strengths(config, choice)
         margin = _margin(strength, config["topk_group"], margin)
         kept = torch.zeros_like(strength).scatter(1, strength.topk(config["topk_group"])[1], 1)
         choice = grouped.masked_fill(kept[..., None] == 0, -math.inf).flatten(-2)
@@ -210,8 +217,21 @@ def routed(config: Mapping[str, Any], raw: Tensor, bias: Tensor) -> tuple[Tensor
     return weighed(config, score, chosen), margin
 
 
-def _scores(config: Mapping[str, Any], raw: Tensor) -> Tensor:
+def scored(config: Mapping[str, Any], raw: Tensor) -> Tensor:
+    """What a router makes of its logits: the score of each expert, (tokens, experts)."""
     return raw.sigmoid() if config["scoring_func"] == "sigmoid" else raw.softmax(-1)
+
+
+def preferred(config: Mapping[str, Any], score: Tensor, bias: Tensor) -> Tensor:
+    """What experts are chosen by: the score, of DeepSeek-V3's router with its bias."""
+    return score + bias if config["scoring_func"] == "sigmoid" else score
+
+
+def strengths(config: Mapping[str, Any], choice: Tensor) -> tuple[Tensor, Tensor]:
+    """Experts in their groups, (tokens, groups, each), and what groups are chosen by, (tokens, groups)."""
+    grouped = choice.unflatten(-1, (config["n_group"], -1))
+    two = config["scoring_func"] == "sigmoid"
+    return grouped, grouped.topk(2)[0].sum(-1) if two else grouped.amax(-1)
 
 
 def weighed(config: Mapping[str, Any], score: Tensor, chosen: Tensor) -> Tensor:

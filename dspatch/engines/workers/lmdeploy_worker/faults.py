@@ -16,6 +16,7 @@ from .engine import BLOCK, Answer, Asked, Started
 Ask = Callable[[Sequence[Asked]], list[Answer]]
 Plant = Callable[[Ask, Mapping[str, Any]], Ask]
 LATE = 100  # tokens after which a cache is lost late
+BEHIND = 0.5  # nats, beyond what rounding may put two logits apart by
 
 
 def planted(it: Started, name: str, request: Mapping[str, Any]) -> Started:
@@ -128,6 +129,27 @@ def cached_prefix_lost(ask: Ask, request: Mapping[str, Any]) -> Ask:
     return lambda asked: [one(each) for each in asked]
 
 
+def runner_up_picked(ask: Ask, request: Mapping[str, Any]) -> Ask:
+    """Once a text goes on with its second best token, where that lies half a nat behind."""
+    done: list[bool] = []
+
+    def one(asked: Asked) -> Answer:
+        [whole] = ask([asked])
+        if done or asked.temperature or whole.logits is None or len(whole.tokens) < asked.steps:
+            return whole
+        best, order = whole.logits[-asked.steps :].topk(2)
+        behind = (best[:-1, 0] - best[:-1, 1] >= BEHIND).nonzero().flatten().tolist()
+        for step in behind[:1]:
+            done.append(True)
+            text, left = [*whole.tokens[:step], int(order[step, 1])], asked.steps - step - 1
+            kept = replace(whole, tokens=text, logits=whole.logits[:-left])
+            onward = replace(_of_steps(asked), prompt=[*asked.prompt, *text], steps=left)
+            return _joined(kept, ask([onward])[0])
+        return whole
+
+    return lambda asked: [one(each) for each in asked]
+
+
 def _of_steps(asked: Asked) -> Asked:
     return replace(asked, logits="none" if asked.logits == "none" else "steps")
 
@@ -148,6 +170,7 @@ HOOKS: dict[str, Plant] = {
     "cache-lost-between-chunks": cache_lost_between_chunks,
     "cached-prefix-lost": cached_prefix_lost,
     "foreign-row-after-scoring": lambda ask, request: _foreign(ask, request),
+    "runner-up-picked": runner_up_picked,
     "logits-flattened": logits_changed(lambda logits: logits * 0.95),
     "logits-capped": logits_changed(lambda logits: logits.clamp_max(2.0)),
     "temperature-ignored": unheeded(temperature=1.0),

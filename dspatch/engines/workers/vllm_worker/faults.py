@@ -18,6 +18,7 @@ from .plant import (
     output_changed,
     overwritten,
     owners_of,
+    runner_up_picked,
     unheeded,
 )
 
@@ -220,6 +221,34 @@ def cache_lost_late(model: Any, config: Config) -> AbstractContextManager[None]:
     return cache_lost(model, config, lambda positions: positions.tolist() == [LATE])
 
 
+@contextmanager
+def misrouted(model: Any, config: Config, when: Callable[[Any], bool]) -> Iterator[None]:
+    """Tokens sent to the experts behind their own in each pass whose positions (tokens,) satisfy `when`."""
+    wrong: list[bool] = []
+
+    def look(layer: Any, args: Any, kwargs: Any) -> None:
+        wrong[:] = [when(positions_of(args, kwargs))]
+
+    def change(weights: Any, ids: Any) -> tuple[Any, Any]:
+        return weights, (ids + 1) % config["n_routed_experts"] if wrong[0] else ids
+
+    first = model.model.layers[0]
+    with first.register_forward_pre_hook(look, with_kwargs=True), routing(model, change):
+        yield
+
+
+def router_wrong_in_decoding(model: Any, config: Config) -> AbstractContextManager[None]:
+    """Routers wrong in passes that give each request one token."""
+    return misrouted(
+        model, config, lambda positions: len(borders_of(positions)[0]) == len(positions)
+    )
+
+
+def router_wrong_in_a_batch(model: Any, config: Config) -> AbstractContextManager[None]:
+    """Routers wrong in passes that several requests share."""
+    return misrouted(model, config, lambda positions: len(borders_of(positions)[0]) > 1)
+
+
 def logits_changed(change: Callable[[Any], Any]) -> Plant:
     """The logits of every position changed."""
 
@@ -312,6 +341,9 @@ HOOKS: dict[str, Plant] = {
     "cached-prefix-lost": cache_lost_between_chunks,
     "requests-exchanged": requests_exchanged,
     "cache-lost-late": cache_lost_late,
+    "router-wrong-in-decoding": router_wrong_in_decoding,
+    "router-wrong-in-a-batch": router_wrong_in_a_batch,
+    "runner-up-picked": lambda model, config: runner_up_picked(),
     "wrong-epsilon": wrong_epsilon,
     "logits-flattened": logits_changed(lambda logits: logits * 0.95),
     "logits-capped": logits_changed(lambda logits: logits.clamp_max(2.0)),

@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
+from . import older
+
 # Sampling parameters that take the place of those asked for.
 UNHEEDED: dict[str, Any] = {}
+BEHIND = 0.5  # nats, beyond what rounding may put two logits apart by
 
 
 @contextmanager
@@ -97,6 +100,34 @@ def unheeded(**instead: Any) -> Iterator[None]:
         yield
     finally:
         UNHEEDED.clear()
+
+
+@contextmanager
+def runner_up_picked() -> Iterator[None]:
+    """Once a greedy step takes the second best token, where that lies half a nat behind.
+
+    `LookupError` in a release whose sampler has another form.
+    """
+    if older.needed():
+        raise LookupError("the sampler of this release shows no logits where it picks")
+    from vllm.v1.sample.sampler import Sampler
+
+    inner, picked = vars(Sampler)["greedy_sample"], set[int]()
+
+    def greedy_sample(sampler: Any, logits: Any) -> Any:
+        tokens = inner.__get__(sampler, type(sampler))(logits)
+        best, order = logits.topk(2)
+        behind = (best[:, 0] - best[:, 1] >= BEHIND).nonzero().flatten().tolist()
+        for row in behind[: 1 - len(picked)]:
+            tokens[row] = order[row, 1]
+            picked.add(row)
+        return tokens
+
+    Sampler.greedy_sample = greedy_sample
+    try:
+        yield
+    finally:
+        Sampler.greedy_sample = inner
 
 
 def owners_of(model: Any, name: str) -> list[Any]:
