@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -89,6 +89,11 @@ def before(check: str, dtype: str, device: str = "cpu") -> Tolerance | None:
     if found is None or found.value is None or row(check, dtype, device) is not None:
         return None
     return found if found.unit == statistic.BEFORE.get(check) else None
+
+
+def unmeasured(checks: Iterable[str], dtype: str, device: str) -> list[str]:
+    """Those of the checks that would fail, as nobody has measured them in a dtype on a device."""
+    return [check for check in checks if row(check, dtype, device) is None]
 
 
 def why_none(check: str, dtype: str, device: str = "cpu") -> str:

@@ -43,6 +43,7 @@ def run(job: Job, console: Console, wanted: Wanted) -> Proven:
     if not converts:
         proving.need_computed_in(job.id.engine, wanted.dtype)
         proving.need_dtype(models, wanted.dtype)
+        proving.need_limits(job.id.engine, job.id.target, models, wanted)
     inputs = _inputs(wheel["sha256"], models, wanted)
     with job.locked():
         kept = None if wanted.fresh or wanted.selftest or wanted.checkpoints else _kept(job, inputs)

@@ -146,6 +146,7 @@ def run(subject: Subject, console: Console, wanted: Wanted) -> Proven:
         return _converted(subject, wheel, console, wanted)
     proving.need_computed_in(subject.engine, wanted.dtype)
     models = proving.models_to_run(subject.engine, subject.target, wanted, variants.names())
+    proving.need_limits(subject.engine, subject.target, models, wanted)
     chosen = engines.get(subject.engine)
     need_machine(subject)
     if why := engines.unserved(subject.engine, getattr(chosen, "SERVED", ()), subject.version):

@@ -172,6 +172,37 @@ def need_computed_in(engine: str, dtype: str) -> None:
         )
 
 
+def need_limits(engine: str, target: str, models: Sequence[str], wanted: Wanted) -> None:
+    """Raise `NoToleranceError` where checks of quantised weights, or of answers alone, would fail unmeasured."""
+    from dspatch import engines
+    from dspatch.conformance import checks, quantised, statistic, tolerance
+
+    if quantised.stored(models):
+        asked = [check for check, key in checks.NEEDS.items() if key == "stored"]
+        _need_measured(
+            tolerance.unmeasured(asked, wanted.dtype, target), wanted.dtype, target,
+            why="nobody has measured what kernels for quantised weights may differ by there",
+            next="name unquantised models; on vLLM limits of your own are made by dspatch bench calibrate"
+            " --assume-healthy, and named in DSPATCH_TOLERANCES",
+        )  # fmt: skip
+    if _backend(engine, wanted) in getattr(engines.get(engine), "BLIND", ()):
+        device = f"{target}{statistic.ANSWERS}"
+        _need_measured(
+            tolerance.unmeasured(statistic.BY_ANSWERS, wanted.dtype, device), wanted.dtype, target,
+            why=f"{wanted.backend or engine} is judged by its answers, and nobody has measured these in that dtype",
+            next=f"leave --dtype out, or say --dtype {GPU_DTYPE}",
+        )  # fmt: skip
+
+
+def _need_measured(lacking: Sequence[str], dtype: str, target: str, *, why: str, next: str) -> None:
+    if lacking:
+        raise NoToleranceError(
+            f"{', '.join(lacking)} would fail: tolerance.toml has no limit in {dtype} on {target}.",
+            why=why,
+            next=next,
+        )
+
+
 def need_tolerances(dtype: str) -> None:
     """Raise `NoToleranceError` for a dtype in which nobody has measured what the checks accept."""
     from dspatch.conformance import tolerance
@@ -267,15 +298,21 @@ def models_to_run(
     engine: str, target: str, wanted: Wanted, variants: Sequence[str], *, processes: int = 1
 ) -> list[str]:
     """The models that an engine is run on: on a GPU in forms that its kernels take, else as `models_of`."""
-    from dspatch import engines
     from dspatch.conformance import small
 
     if target == "cpu":
         return models_of(wanted, variants)
-    usual = getattr(engines.get(engine), "BACKENDS", (engine,))[0]
-    kind = "processes" if processes > 1 else wanted.backend or usual
+    kind = "processes" if processes > 1 else _backend(engine, wanted)
     chosen = _models(wanted, variants, lambda names: small.on_gpu(names, kind))
     return small.with_heads(chosen, kind) if wanted.adversarial or wanted.quantised else chosen
+
+
+def _backend(engine: str, wanted: Wanted) -> str:
+    """Which of an engine's engines is run, or the engine itself where it is but one."""
+    from dspatch import engines
+
+    usual: str = getattr(engines.get(engine), "BACKENDS", (engine,))[0]
+    return wanted.backend or usual
 
 
 def _models(

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from dspatch import engines, errors, variants
+from dspatch.cli import main
 from dspatch.conformance import checks, refused, small, suite
 from dspatch.conformance.report import CheckResult
 from dspatch.engines import Options, lmdeploy
 from dspatch.engines.workers.lmdeploy_worker import engine, faults, inside, probes, tokenizer
 from dspatch.engines.workers.lmdeploy_worker.engine import Answer, Asked
-from dspatch.stages import proving
+from dspatch.stages import prove_any, proving
 from tests.unit.test_conformance_checks import judged, prompt, seen
 
 REQUEST = {"options": {"max_num_batched_tokens": 4}, "prompts": {"short": [9, 9]}}
@@ -135,6 +136,38 @@ def test_forms_asked_for_on_a_gpu_have_the_heads_that_kernels_want(
     for fitted, case in zip(found, plain, strict=True):
         changed = {key for key, value in fitted.config.items() if case.config[key] != value}
         assert changed <= {"num_attention_heads", "num_key_value_heads", "torch_dtype"}
+
+
+def test_what_would_fail_for_want_of_limits_is_refused_before_a_start() -> None:
+    def need(of: str, target: str, model: str, **more: str) -> None:
+        proving.need_limits(of, target, [model], proving.Wanted(**more))
+
+    with pytest.raises(errors.NoToleranceError, match=r"decode\.paged, .*batch\.mixed") as caught:
+        need("lmdeploy", "cuda", "deepseek-v3", dtype="float16")
+    assert caught.value.exit_code == 62
+    assert "--dtype bfloat16" in caught.value.next
+    need("lmdeploy", "cuda", "deepseek-v3", dtype="bfloat16", backend="turbomind")
+    need("lmdeploy", "cuda", "deepseek-v3", dtype="float16", backend="pytorch")
+    need("vllm", "cuda", "deepseek-v3", dtype="float16")
+    need("vllm", "cpu", "deepseek-v3/fp8", dtype="bfloat16")
+    for of, backend in (("vllm", ""), ("lmdeploy", "pytorch"), ("lmdeploy", "turbomind")):
+        with pytest.raises(errors.NoToleranceError, match=r"weights\.quantised"):
+            need(of, "cuda", "deepseek-v3/fp8", dtype="bfloat16", backend=backend)
+
+
+@pytest.mark.parametrize("more", [["--dtype", "float16"], ["--quantised", "fp8"]])
+def test_the_command_ends_with_the_code_of_its_table(
+    more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = prove_any.Subject(
+        engine="lmdeploy", version="0.18.0", target="cuda", where="x", key="x", python=Path
+    )
+    monkeypatch.setattr(prove_any, "in_environment", lambda *given: found)
+    words = ["conformance", "--engine", "lmdeploy", "--env", "x", "--backend", "turbomind"]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, *more])
+    assert ended.value.code == 62
+    assert not list(tmp_path.iterdir())
 
 
 def test_neither_engine_computes_in_float32() -> None:
