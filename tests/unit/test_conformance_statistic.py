@@ -109,7 +109,9 @@ def test_where_nobody_measured_choices_tokens_are_counted_as_before(
     if status != "not-shown":
         # What is measured is what a limit is to be made of.
         assert (found.measured, found.unit) == (0.01, "of a score")
-        assert f"{2 * off} tokens of 1.5e+02" in found.note
+        assert f"judged as before: {2 * off} tokens, 150 are granted" in found.note
+    else:
+        assert "as before" not in found.note
 
 
 def test_an_old_row_of_ones_own_is_told_of_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,9 +149,8 @@ def _unjudged(name: str, seen: Seen, verdict: Verdict) -> CheckResult:
     status: Status = "fail" if known is None else "not-shown"
     if (old := tolerance.before(name, seen.dtype, seen.scale(name))) is not None:
         status = _status(replace(verdict, measured=verdict.before), old.limit)
-        why += (
-            f"; judged as before, {verdict.before} {old.unit} of {old.limit:.2g} that are granted"
-        )
+        if verdict.before is not None:
+            why += f"; judged as before: {verdict.before:g} {old.unit}, {old.limit:g} are granted"
     return CheckResult(
         check=name,
         variant=seen.variant,
