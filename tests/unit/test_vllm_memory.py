@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -42,3 +43,25 @@ def test_only_a_gpu_is_divided_and_by_what_its_platform_says(
     monkeypatch.setitem(sys.modules, "vllm", vllm)
     monkeypatch.setitem(sys.modules, "vllm.platforms", platforms)
     assert memory.arguments() == told
+
+
+@pytest.mark.parametrize(
+    ("source", "share", "more"),
+    [
+        ("class EngineArgs:\n    kv_cache_memory_bytes: int | None = None\n", True, [str(1 << 30)]),
+        ("class EngineArgs:\n    gpu_memory_utilization: float = 0.9\n", True, []),
+        ("class EngineArgs:\n    kv_cache_memory_bytes: int | None = None\n", False, []),
+    ],
+    ids=["told", "unknown to the release", "no GPU"],
+)
+def test_a_server_beside_others_is_told_the_size_of_its_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, share: bool, more: list[str]
+) -> None:
+    # A release that is not told it measures what is free at its start, and dies when that changes meanwhile.
+    package = tmp_path / "vllm"
+    (package / "engine").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise AssertionError('imported')\n")
+    (package / "engine" / "arg_utils.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    given = ["--port", "1", *(["--gpu-memory-utilization", "0.3"] if share else [])]
+    assert memory.told(given) == given + (["--kv-cache-memory-bytes", *more] if more else [])

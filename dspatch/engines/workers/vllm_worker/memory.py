@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import importlib.util
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 ALL = 12 << 30  # bytes: weights, cache, and what a pass needs
 CACHE = 1 << 30  # bytes
+SHARE = "--gpu-memory-utilization"
 
 
 def arguments() -> dict[str, Any]:
@@ -28,3 +31,20 @@ def sized(total: int, known: Collection[str]) -> dict[str, Any]:
     size = {"kv_cache_memory_bytes": CACHE}
     share = {"gpu_memory_utilization": min(0.9, ALL / total)}
     return share | (size if size.keys() <= set(known) else {})
+
+
+def told(arguments: Sequence[str]) -> list[str]:
+    """The arguments of a server, with its cache's size beside its share of a card where the release knows it.
+
+    The release is read, not imported: the server that follows takes as long again to import it.
+    """
+    if SHARE not in arguments or "kv_cache_memory_bytes" not in _source():
+        return [*arguments]
+    return [*arguments, "--kv-cache-memory-bytes", str(CACHE)]
+
+
+def _source() -> str:
+    found = importlib.util.find_spec("vllm")
+    folders = found.submodule_search_locations if found else None
+    files = (Path(folder, "engine", "arg_utils.py") for folder in folders or ())
+    return "".join(file.read_text(encoding="utf-8") for file in files if file.is_file())

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from . import threads
+from . import memory, threads
 
 SERVER = "vllm.entrypoints.openai.api_server"
 
@@ -14,7 +14,7 @@ SERVER = "vllm.entrypoints.openai.api_server"
 def main(arguments: Sequence[str]) -> None:
     """Become the server."""
     threads.leave_alone(processes=1)
-    os.execv(sys.executable, [sys.executable, "-m", SERVER, *arguments])
+    os.execv(sys.executable, [sys.executable, "-m", SERVER, *memory.told(arguments)])
 
 
 if __name__ == "__main__":
