@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 OPTION = "--profiler-config"
 WRITING = 300.0  # seconds that a profiler may take to write what it has
+ASKING = 300.0  # seconds in which requests are begun under a profiler; the rest are left out
 FEW = 4  # tokens of an answer whose kernels are counted one by one
 REQUESTS = 200  # to a server, with those that start and stop its profiler
 TORCH, NSIGHT = "torch's profiler, the engine's own", "Nsight Compute"
@@ -52,20 +53,24 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True)
 class Profiled:
-    """The profile of a server under a few requests, by what it was made, and the files that hold it."""
+    """The profile of a server under a few requests, by what it was made, and the files that hold it.
+
+    `left_out` says what was asked for and is not in it.
+    """
 
     name: str
     by: str
     requests: int
     profile: Profile
     files: tuple[Path, ...]
+    left_out: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
         """Its sums, in words."""
         sums = {"operators": self.profile.total, "kernels": self.profile.counted}
         told = [f"{value / 1e3:.1f} ms in {name}" for name, value in sums.items() if value]
-        return f"{', '.join(told)}, {self.requests} requests"
+        return "; ".join([f"{', '.join(told)}, {self.requests} requests", *self.left_out])
 
 
 def run(
@@ -92,9 +97,18 @@ def run(
         def profiled(*given: Any, **named: Any) -> Service:
             return way.of(service(*given, **named))
 
-        _observed(subject, profiled, model, requests, folder, step, counters)
+        asked = _observed(subject, profiled, model, requests, folder, step, counters)
         found = nsight.read(log) if counters else trace.of_folder(traces)
-    return _written(subject.name, way.by, requests, found, folder)
+    left = _left_out(found, requests - asked, counters)
+    return _written(subject.name, way.by, asked, found, folder, left)
+
+
+def _left_out(found: Profile, requests: int, counters: bool) -> tuple[str, ...]:
+    """What is not in a profile: requests for which there was no time, kernels behind the last one that is counted."""
+    late = f"left out: {requests} requests, not begun within {ASKING:g} s"
+    full = counters and sum(one.calls for one in found.kernels) >= nsight.LAUNCHES
+    last = f"left out: all kernels behind the first {nsight.LAUNCHES} that a process ran"
+    return (*([late] if requests else ()), *([last] if full else ()))
 
 
 def _need_counters(subject: Subject) -> str:
@@ -147,8 +161,8 @@ def _observed(
     folder: Path,
     step: engines.Progress,
     whole: bool,
-) -> None:
-    """Have the server answer under its profiler; `whole` when that writes at the end of all processes."""
+) -> int:
+    """How many requests the server answered, profiled; `whole` when a profiler writes at the end of all processes."""
     plan, pids = Plan(seconds=0, output_tokens=FEW) if whole else Plan(seconds=0), list[int]()
     prompts = [" ".join(soaking.WORDS[: 1 + n % 10] * 6) for n in range(requests)]
     running = prove_api.running(
@@ -159,7 +173,7 @@ def _observed(
             _answered(wire, prompts[:1], plan)
             _turn(wire, "start_profile")
             step(f"profiling {requests} requests")
-            _answered(wire, prompts, plan)
+            asked = _in_time(lambda prompt: _answered(wire, [prompt], plan), prompts, ASKING)
             step("the profiler writes what it has")
             _turn(wire, "stop_profile")
             if whole:
@@ -167,6 +181,17 @@ def _observed(
         finally:
             if whole:
                 _kill(pids[0])
+    return asked
+
+
+def _in_time(ask: Callable[[str], None], prompts: Sequence[str], seconds: float) -> int:
+    """Ask one after the other until the time is over, the first one always; returns how many were asked."""
+    ends = time.monotonic() + seconds
+    for number, prompt in enumerate(prompts):
+        if number and time.monotonic() >= ends:
+            return number
+        ask(prompt)
+    return len(prompts)
 
 
 def _answered(wire: Wire, prompts: Sequence[str], plan: Plan) -> None:
@@ -224,12 +249,14 @@ def _turn(wire: Wire, what: str) -> None:
         )
 
 
-def _written(name: str, by: str, requests: int, found: Profile, folder: Path) -> Profiled:
+def _written(
+    name: str, by: str, requests: int, found: Profile, folder: Path, left: tuple[str, ...] = ()
+) -> Profiled:
     from dspatch.bench import page
     from dspatch.stages import show_profile
 
     files = (folder / "profile.json", folder / "profile.html")
-    done = Profiled(name=name, by=by, requests=requests, profile=found, files=files)
+    done = Profiled(name=name, by=by, requests=requests, profile=found, files=files, left_out=left)
     page.write(files, as_dict(done), show_profile.page_of(done))
     return done
 
@@ -240,6 +267,7 @@ def as_dict(done: Profiled) -> dict[str, Any]:
         "server": done.name,
         "by": done.by,
         "requests": done.requests,
+        "left_out": done.left_out,
         "total_microseconds": done.profile.total,
         **asdict(done.profile),
     }

@@ -192,6 +192,30 @@ def test_bytes_and_their_rate_stand_beside_the_time(tmp_path: Path) -> None:
     assert json.loads(done.files[0].read_text())["kernels"][0]["moved"] == 500
 
 
+def test_requests_end_with_their_time_and_the_rest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, asked = iter([0.0, 2.0, 4.0]), list[str]()
+    monkeypatch.setattr(profile.time, "monotonic", lambda: next(now))
+    assert profile._in_time(asked.append, ["a", "b", "c", "d"], 3.0) == 2
+    assert asked == ["a", "b"]
+    monkeypatch.setattr(profile.time, "monotonic", lambda: 9.0)
+    assert profile._in_time(asked.append, ["e", "f"], 0.0) == 1
+    assert profile._in_time(asked.append, ["g", "h"], 1.0) == 2
+
+
+def test_a_profile_says_what_is_not_in_it(tmp_path: Path) -> None:
+    few = nsight.read(written(tmp_path, COUNTED))
+    assert profile._left_out(few, 0, True) == ()
+    rows = "".join(f'"{n}","41","gemm","0","5","4"\n' for n in range(nsight.LAUNCHES))
+    full = nsight.read(written(tmp_path, f"{HEADER}\n{UNITS}\n{rows}"))
+    [late, last] = profile._left_out(full, 98, True)
+    assert "98 requests" in late
+    assert "first 300" in last
+    assert profile._left_out(full, 0, False) == ()
+    done = profile._written("vllm 1", profile.NSIGHT, 2, full, tmp_path / "out", (late, last))
+    assert done.verdict.endswith(f"2 requests; {late}; {last}")
+    assert json.loads(done.files[0].read_text())["left_out"] == [late, last]
+
+
 @pytest.mark.parametrize(
     ("called", "name"),
     [
