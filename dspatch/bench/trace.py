@@ -50,6 +50,11 @@ class Profile:
         """Microseconds of all kernels."""
         return sum(one.microseconds for one in self.kernels)
 
+    @property
+    def launches(self) -> int:
+        """How many kernels ran."""
+        return sum(one.calls for one in self.kernels)
+
 
 def of_folder(folder: Path) -> Profile:
     """The profile of the process that computed: of all traces in a folder the one with most operators.

@@ -68,9 +68,11 @@ class Profiled:
     @property
     def verdict(self) -> str:
         """Its sums, in words."""
-        sums = {"operators": self.profile.total, "kernels": self.profile.counted}
+        found = self.profile
+        sums = {"operators": found.total, f"{found.launches:,} kernels": found.counted}
         told = [f"{value / 1e3:.1f} ms in {name}" for name, value in sums.items() if value]
-        return "; ".join([f"{', '.join(told)}, {self.requests} requests", *self.left_out])
+        asked = "one request" if self.requests == 1 else f"{self.requests} requests"
+        return "; ".join([", ".join([*told, asked]), *self.left_out])
 
 
 def run(
@@ -106,7 +108,7 @@ def run(
 def _left_out(found: Profile, requests: int, counters: bool) -> tuple[str, ...]:
     """What is not in a profile: requests for which there was no time, kernels behind the last one that is counted."""
     late = f"left out: {requests} requests, not begun within {ASKING:g} s"
-    full = counters and sum(one.calls for one in found.kernels) >= nsight.LAUNCHES
+    full = counters and found.launches >= nsight.LAUNCHES
     last = f"left out: all kernels behind the first {nsight.LAUNCHES} that a process ran"
     return (*([late] if requests else ()), *([last] if full else ()))
 

@@ -33,13 +33,21 @@ def page_of(done: Profiled) -> Page:
         title=f"Profile: {done.name}",
         verdict=done.verdict,
         ok=True,
-        about=f"Time of an operator without what it called, by {done.by}, which itself costs time.",
+        about=_about(done),
         tables=tuple(
             Table(title=name, headers=_headers(each), rows=_rows(each))
             for name, each in kinds.items()
             if each
         ),
         bars=tuple(_bars(name, each) for name, each in kinds.items() if each),
+    )
+
+
+def _about(done: Profiled) -> str:
+    if done.profile.operators:
+        return f"Time of an operator without what it called, by {done.by}, which itself costs time."
+    return (
+        f"Time of the kernels that were counted, and the bytes of memory they moved, by {done.by}."
     )
 
 

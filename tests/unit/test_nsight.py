@@ -185,8 +185,9 @@ def test_an_engine_that_runs_no_kernel_is_refused(
 def test_bytes_and_their_rate_stand_beside_the_time(tmp_path: Path) -> None:
     found = nsight.read(written(tmp_path, COUNTED))
     done = profile._written("vllm 1", profile.NSIGHT, 2, found, tmp_path / "out")
-    assert done.verdict == "0.0 ms in kernels, 2 requests"
+    assert done.verdict == "0.0 ms in 3 kernels, 2 requests"
     page = show_profile.page_of(done)
+    assert page.about.startswith("Time of the kernels that were counted")
     assert page.tables[0].headers[-2:] == ("MB", "GB/S")
     assert page.tables[0].rows[1] == ("attend<(int)4>", "0.00", "42.9%", "2", "3.0", "1000")
     assert json.loads(done.files[0].read_text())["kernels"][0]["moved"] == 500
