@@ -23,8 +23,10 @@ def asked_of(python: Path, engine: str) -> Ask:
     def ask(name: str) -> tuple[Standing, str]:
         try:
             source, findings, traits = opened(python, engine)
+            if name not in findings:
+                return unasked(name)
             answer = judge.one(findings[name], source, traits)
-        except (DspatchError, OSError, KeyError):
+        except (DspatchError, OSError):
             return unasked(name)
         return STATES[answer.state], ", ".join(map(str, answer.evidence or answer.why))
 

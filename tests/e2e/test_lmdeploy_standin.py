@@ -84,7 +84,7 @@ WRONG = [
     ("nan", "turbomind", "greedy.forced", "not finite"),
     ("breaks-off", "turbomind", "greedy.forced", "not finite"),
     ("ends-late", "turbomind", "decode.late", "broke off"),
-    ("ends-drawn", "turbomind", "engine.run", "0 of 1 tokens that were asked for"),
+    ("ends-drawn", "turbomind", "sampling.distribution", "0 of 1 tokens that were asked for"),
     ("never-cuts", "turbomind", "prefill.chunked", "no prompt was prefilled in chunks"),
     ("prefix-lost", "turbomind", "prefix.hit", ""),
     ("prefix-lost", "pytorch", "prefix.hit", ""),

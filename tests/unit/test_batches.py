@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dspatch.engines.workers.batches import rows_of
+from dspatch.engines.workers.batches import StrayRowError, rows_of
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=4)
 
@@ -55,7 +55,7 @@ def test_a_request_of_one_token_before_one_that_goes_on_is_told_by_the_tokens() 
 
 @pytest.mark.parametrize("passes", [[([7], [0])], [([5], [1])], [([5, 5], [0, 0])]])
 def test_a_row_that_is_nobody_s_is_an_error(passes: Any) -> None:
-    with pytest.raises(LookupError, match="nobody's"):
+    with pytest.raises(StrayRowError, match="nobody's"):
         rows_of(passes, {"a": [5, 6]})
 
 

@@ -431,6 +431,20 @@ def test_a_probe_that_could_not_be_made_shows_nothing_and_says_why(name: str) ->
     assert "no such module" in found.note
 
 
+@pytest.mark.parametrize("name", [*PROBED, "sampling.distribution", "decode.late"])
+def test_a_probe_that_broke_fails_and_says_with_what(name: str) -> None:
+    probe = next(run for run, names in selftest.RUN_CHECKS.items() if name in names)
+
+    def lose(measures: dict[str, Any], facts: dict[str, Any]) -> None:
+        measures["probes"].pop(f"{probe}/", None)
+        measures["runs"].pop(f"{probe}/", None)
+        facts["broken"] = {probe: "KeyError: 'layer.3'"}
+
+    found = judged(name, under(lose))
+    assert found.status == "fail"
+    assert "it broke: KeyError: 'layer.3'" in found.note
+
+
 def test_layers_of_which_most_tokens_went_elsewhere_are_not_passed() -> None:
     few = of_probe(local=[["long", 1, 5e-13, 100, 300]])
     assert judged("layers.local", few).status == "fail"

@@ -53,8 +53,11 @@ def test_what_could_not_be_read_back_is_not_shown_and_hides_no_fault() -> None:
     lost = ["model.layers.0.self_attn.o_proj.weight"]
     assert judged({**SEEN, "absent": lost}).status == "not-shown"
     assert judged({**SEEN, "absent": lost, "worst": 0.5}).status == "fail"
-    found = judged(None, unprobed={"dequantised": "LookupError: none is quantised"})
-    assert (found.status, found.note) == ("not-shown", "LookupError: none is quantised")
+    found = judged(None, unprobed={"dequantised": "none is quantised"})
+    assert (found.status, found.note) == (
+        "not-shown",
+        "the engine cannot be asked: none is quantised",
+    )
 
 
 def test_products_within_rounding_pass_and_others_fail() -> None:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from asking import UnaskableError
 
 from dspatch import engines, errors, variants
 from dspatch.cli import main
@@ -282,7 +283,7 @@ def test_a_text_that_breaks_off_is_no_reason_not_to_look(name: str) -> None:
 
 
 def test_what_stands_inside_cannot_be_planted_from_outside() -> None:
-    with pytest.raises(LookupError, match="nothing inside"):
+    with pytest.raises(UnaskableError, match="nothing inside"):
         under("wrong-epsilon", Asked([1], 1))
 
 
@@ -357,7 +358,7 @@ def test_what_a_cache_takes_is_told_by_its_bytes_and_views_of_them_count_once() 
     running = SimpleNamespace(executor=SimpleNamespace(model_agent=agent), cache_config=sizes)
     of: Any = SimpleNamespace(engine=running)
     assert inside.cache(of)["bytes_per_token"] == 3456
-    with pytest.raises(LookupError, match="no cache"):
+    with pytest.raises(UnaskableError, match="no cache"):
         inside.cache(SimpleNamespace(engine=SimpleNamespace()))  # type: ignore[arg-type]
-    with pytest.raises(LookupError, match="can be watched"):
+    with pytest.raises(UnaskableError, match="can be watched"):
         inside.model_of(SimpleNamespace(engine=SimpleNamespace()))  # type: ignore[arg-type]

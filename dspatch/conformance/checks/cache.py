@@ -52,7 +52,7 @@ def scored(seen: Seen, limit: float) -> Verdict:
     """A text that is generated right after another prompt was read for its logits alone, against the oracle."""
     prompts = seen.prompts("scored")
     if not prompts:
-        return unseen(seen.unprobed("scored") or "no such run was made")
+        return seen.absent("scored")
     steps = sum(measures["agreed_steps"] for measures in prompts.values())
     note = f"{steps} of {sum(m['steps'] for m in prompts.values())} tokens agree"
     if said := broken(prompts):

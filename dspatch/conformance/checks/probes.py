@@ -15,9 +15,9 @@ MORE_REPEATED = 0.1  # how much larger a share of repeated tokens than the oracl
 
 def layers(seen: Seen) -> Verdict:
     """What each layer adds when it is given the oracle's input, over tokens with the oracle's experts."""
-    found, why = _of(seen, "local")
+    found = seen.probe("local")
     if not found:
-        return unseen(why)
+        return seen.absent("local")
     worst, prompt, layer = max((rank(v), p, n) for p, n, v, _, _ in found)
     used, total = (sum(row[place] for row in found) for place in (3, 4))
     note = f"worst: layer.{layer} of `{prompt}`; {used} of {total} tokens"
@@ -29,9 +29,9 @@ def ladder(seen: Seen) -> Verdict:
 
     Both are the median token's, against the oracle, so that error may grow with depth as rounding does.
     """
-    found, why = _of(seen, "ladder")
+    found = seen.probe("ladder")
     if not found:
-        return unseen(why)
+        return seen.absent("ladder")
     ratios = [(rank(got / max(own, 1e-30)), depth) for depth, got, own in found]
     worst, depth = max(ratios)
     curve = ", ".join(f"{got:.1e}" for _, got, _ in found)
@@ -46,9 +46,9 @@ def replayed(seen: Seen) -> Verdict:
 
     No turned router is in it, so that what is left is arithmetic alone.
     """
-    found, why = _of(seen, "replayed")
+    found = seen.probe("replayed")
     if not found:
-        return unseen(why)
+        return seen.absent("replayed")
     worst, place = max((rank(value), name) for name, value, _ in found)
     tokens = max(count for _, _, count in found)
     note = f"worst: {place}; {tokens} tokens"
@@ -57,9 +57,9 @@ def replayed(seen: Seen) -> Verdict:
 
 def routers(seen: Seen) -> Verdict:
     """Experts and weights of every router for logits and biases of our own, against float64."""
-    found, why = _of(seen, "routed")
+    found = seen.probe("routed")
     if not found:
-        return unseen(why)
+        return seen.absent("routed")
     worst, kind, layer = max((rank(v), k, n) for k, n, v, *_ in found)
     used = sum(row[3] for row in found)
     # Scores below 1e-45 are no model's; an engine that divides by their sum is told of, not failed.
@@ -70,18 +70,18 @@ def routers(seen: Seen) -> Verdict:
 
 def products(seen: Seen) -> Verdict:
     """Products of quantised projections with one row, few and many, against float64 of what is stood for."""
-    found, why = _of(seen, "multiplied")
+    found = seen.probe("multiplied")
     if not found:
-        return unseen(why)
+        return seen.absent("multiplied")
     worst, name = max((rank(value), name) for name, value in found)
     return Verdict(measured=worst, note=f"worst: {name}; {len(found)} projections")
 
 
 def rotation(seen: Seen) -> Verdict:
     """The rotation at positions as far as the engine's table goes, against float64."""
-    found, why = _of(seen, "turned")
+    found = seen.probe("turned")
     if not found:
-        return unseen(why)
+        return seen.absent("turned")
     worst, position = max((rank(value), position) for position, value in found)
     last = max(position for position, _ in found)
     return Verdict(measured=worst, note=f"worst at {position}; {len(found)} positions to {last}")
@@ -94,7 +94,7 @@ def late(seen: Seen, limit: float) -> Verdict:
     """
     prompts = seen.prompts("late")
     if not prompts:
-        return unseen(_why(seen, "late"))
+        return seen.absent("late")
     if said := broken(prompts):
         return Verdict(wrong=True, note=said)
     if statistic.narrow("decode.late", seen.dtype):
@@ -114,9 +114,9 @@ def _latest(measures: Mapping[str, Any]) -> Rows:
 
 def passkey(seen: Seen) -> Verdict:
     """What stands far back in a long text is found, by its distance and by what stands before it."""
-    found, why = _of(seen, "passkey")
+    found = seen.probe("passkey")
     if not found:
-        return unseen(why)
+        return seen.absent("passkey")
     worst, name, length = max((rank(value), each, length) for each, value, *_, length in found)
     missed = [n for n, _, right, tokens, _ in found if right < tokens]
     said = f"lost: {', '.join(missed)}" if missed else f"worst: {name}"
@@ -125,18 +125,18 @@ def passkey(seen: Seen) -> Verdict:
 
 def distribution(seen: Seen) -> Verdict:
     """Tokens drawn under temperature and top-p are distributed as the engine's own logits ask for."""
-    found, why = _of(seen, "sampled")
+    found = seen.probe("sampled")
     if not found:
-        return unseen(why)
+        return seen.absent("sampled")
     note = f"{found['drawn']} tokens drawn of {found['possible']} that can be"
     return Verdict(measured=found["deviation"], wrong=not found["varied"], note=note)
 
 
 def seeds(seen: Seen) -> Verdict:
     """A seed gives the same tokens again."""
-    found, why = _of(seen, "sampled")
+    found = seen.probe("sampled")
     if not found:
-        return unseen(why)
+        return seen.absent("sampled")
     return Verdict(
         measured=0 if found["repeated"] else 1, note=f"{found['twice']} tokens drawn twice"
     )
@@ -147,18 +147,9 @@ def selfkl(seen: Seen) -> Verdict:
 
     The mean of all, in less than float32 the median token.
     """
-    found, why = _of(seen, "selfkl")
+    found = seen.probe("selfkl")
     if found is None:
-        return unseen(why)
+        return seen.absent("selfkl")
     typical = statistic.narrow("inv.selfkl", seen.dtype)
     measured = statistic.median(found) if typical else statistic.mean(found)
     return Verdict(measured=measured, note=f"{len(found)} tokens")
-
-
-def _of(seen: Seen, probe: str) -> tuple[Any, str]:
-    return seen.probe(probe), _why(seen, probe)
-
-
-def _why(seen: Seen, probe: str) -> str:
-    told = seen.unprobed(probe)
-    return f"the engine cannot be asked: {told}" if told else "no such run was made"

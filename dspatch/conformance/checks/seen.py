@@ -89,6 +89,13 @@ class Seen:
         """Why the engine could not be asked for a probe; empty where it says nothing of that."""
         return str(self.facts.get("unprobed", {}).get(name, ""))
 
+    def absent(self, name: str, otherwise: str = "no such run was made") -> Verdict:
+        """What a check says that has no numbers of a probe: one that broke fails it."""
+        if broke := self.facts.get("broken", {}).get(name):
+            return Verdict(wrong=True, note=f"the engine was asked, and it broke: {broke}")
+        told = self.unprobed(name)
+        return unseen(f"the engine cannot be asked: {told}" if told else otherwise)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:

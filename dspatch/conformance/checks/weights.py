@@ -45,7 +45,7 @@ def quantised(seen: Seen, limit: float) -> Verdict:
     """What projections multiply by, and what MLA absorbed of them, is what the stored numbers stand for."""
     found = seen.probe("dequantised")
     if not found:
-        return unseen(seen.unprobed("dequantised") or "no quantised projection could be read back")
+        return seen.absent("dequantised", "no quantised projection could be read back")
     if found["absent"] and found["worst"] <= limit:
         return unseen(f"could not be read back: {_some(found['absent'])}")
     absorbed = f"{found['absorbed']} absorbed" if found["absorbed"] else "none of them absorbed"

@@ -7,13 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 Pass = tuple[Sequence[int], Sequence[int]]  # token ids and positions, (rows,) each
 
 
+class StrayRowError(Exception):
+    """A pass has a row that is no text's."""
+
+
 def rows_of(
     passes: Iterable[Pass], texts: Mapping[str, Sequence[int]], *, ahead: bool = False
 ) -> dict[str, list[int]]:
     """The rows of each text in its order, numbered through all passes.
 
     Every text is read once, from its first token on, by pieces of any length. A row that is nobody's
-    raises `LookupError`; `ahead` of the texts' ends an engine may compute what nobody asked for, which is left out.
+    raises `StrayRowError`; `ahead` of the texts' ends an engine may compute what nobody asked for, which is left out.
     """
     rows: dict[str, list[int]] = {name: [] for name in texts}
     done = 0
@@ -43,7 +47,7 @@ def _pieces(
         if length:
             yield start, owner, length
         elif not ahead:
-            raise LookupError(f"nobody's token at position {first} of a pass")
+            raise StrayRowError(f"nobody's token at position {first} of a pass")
         start += length or 1
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .dequantise import meant
+from .dequantise import UnreadableError, meant
 from .weights import shapes
 
 LAYER = re.compile(r"model\.layers\.(\d+)\.")
@@ -24,7 +24,7 @@ def inspect(source: Path, config: Mapping[str, Any]) -> dict[str, list[str]]:
     """
     try:
         return _inspect(source, config)
-    except ValueError as error:
+    except UnreadableError as error:
         return {"unreadable": [str(error)]}
 
 

@@ -14,12 +14,23 @@ from .quantised import ORDER, spread
 SUFFIXES = ("weight_scale_inv", "qweight", "qzeros", "scales", "g_idx")
 
 
+class UnreadableError(RuntimeError):
+    """A projection of a quantised checkpoint that stands for no weights."""
+
+
+class Parts(dict[str, Tensor]):
+    """What a projection stores, by suffix."""
+
+    def __missing__(self, kind: str) -> Tensor:
+        raise UnreadableError(f"it has no {kind}")
+
+
 def meant(
     tensors: Iterable[tuple[str, Tensor]], said: Mapping[str, Any]
 ) -> Iterator[tuple[str, Tensor]]:
     """Every weight in float32 under its published name; `said` is the checkpoint's `quantization_config`.
 
-    Raises `ValueError` for a projection that lacks a part, or has one of another shape.
+    Raises `UnreadableError` for a projection that lacks a part, or has one of another shape.
     """
     kept: dict[str, dict[str, Tensor]] = {}
     for name, value in tensors:
@@ -30,9 +41,10 @@ def meant(
             yield name, value
     for stem, parts in kept.items():
         try:
-            yield f"{stem}.weight", HOW[said["quant_method"]](parts, said)
-        except (KeyError, RuntimeError) as error:
-            raise ValueError(f"{stem} cannot be read: {error}") from None
+            yield f"{stem}.weight", HOW[said["quant_method"]](Parts(parts), said)
+        except RuntimeError as error:
+            # Shapes that do not go together.
+            raise UnreadableError(f"{stem} cannot be read: {error}") from None
 
 
 def _fp8(parts: Mapping[str, Tensor], said: Mapping[str, Any]) -> Tensor:

@@ -16,9 +16,11 @@ import tempfile
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from asking import UnaskableError, probed
 from kept import Kept, cause, clock
 
 from . import engine, faults, inside, probes, runs, spoiled
@@ -81,7 +83,7 @@ def _alone(it: engine.Started, trial: Trial, kept: Kept) -> Tensors:
     found = runs.watched(it, trial)
     # An indexer's keys lie elsewhere, in a form of their own.
     if "index_topk" not in trial["config"]:
-        with suppress(LookupError):
+        with suppress(UnaskableError):
             kept.facts["cache"] = inside.cache(it)
     kept.facts["watched"] = ["layers", "routes"]
     return found
@@ -111,16 +113,12 @@ class _Timed:
 
 def _probe(it: engine.Started, trial: Trial, kept: Kept) -> None:
     """The runs that ask one thing each; of one that this engine cannot be asked, the reason."""
-    kept.facts["unprobed"] = {}
+    kept.facts |= {"unprobed": {}, "broken": {}}
     for name in trial["probes"]:
         if name not in probes.PROBES or (name in probes.INSIDE and not runs.watchable(it)):
             kept.facts["unprobed"][name] = INSIDE
-            continue
-        try:
-            with clock(kept.facts["seconds"], name):
-                kept.part(name, probes.PROBES[name](it, trial))
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            kept.facts["unprobed"][name] = f"{type(error).__name__}: {error}"
+        else:
+            probed(kept, name, partial(probes.PROBES[name], it, trial))
 
 
 RUNS = {"alone": runs.alone, "together": runs.together, "again": runs.again, **probes.PROBES}
@@ -139,8 +137,10 @@ def _asked(it: engine.Started, trial: Trial, fits: Any) -> tuple[Tensors, dict[s
             continue
         try:
             found = RUNS[run](faults.planted(it, fault["hook"], trial), trial)
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+        except UnaskableError as error:
             refused[name] = str(error)
+        except Exception as error:
+            refused[name] = f"it broke: {cause(error)}"
         else:
             out |= {f"{name}:{key}": value for key, value in found.items()}
     return out, refused

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from asking import UnaskableError
+
 from .engine import BLOCK, Answer, Asked, Started
 
 Ask = Callable[[Sequence[Asked]], list[Answer]]
@@ -20,9 +22,9 @@ BEHIND = 0.5  # nats, beyond what rounding may put two logits apart by
 
 
 def planted(it: Started, name: str, request: Mapping[str, Any]) -> Started:
-    """The engine as one that has this fault. Raises `LookupError` for a fault that cannot be planted from outside."""
+    """The engine as one that has this fault; `UnaskableError` for a fault that cannot be planted from outside."""
     if name not in HOOKS:
-        raise LookupError("nothing inside this engine can be changed")
+        raise UnaskableError("nothing inside this engine can be changed")
     return it.asked_by(HOOKS[name](it.ask, request))
 
 

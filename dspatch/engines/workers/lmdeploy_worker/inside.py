@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from asking import UnaskableError
 from batches import rows_of
 
 from .engine import Started
@@ -56,25 +57,25 @@ class Recorder:
 
 
 def cache(it: Started) -> dict[str, Any]:
-    """What its cache takes of a token, by the bytes behind it. Raises `LookupError` where that cannot be told."""
+    """What its cache takes of a token, by the bytes behind it. Raises `UnaskableError` where that cannot be told."""
     try:
         held = it.engine.executor.model_agent.cache_engine.gpu_cache
         sizes = it.engine.cache_config
         places = sizes.num_gpu_blocks * sizes.block_size
         kept = [part.untyped_storage() for layer in held for part in layer]
     except (AttributeError, TypeError) as error:
-        raise LookupError(f"no cache of this engine can be looked at: {error}") from error
+        raise UnaskableError(f"no cache of this engine can be looked at: {error}") from error
     total = sum({one.data_ptr(): one.nbytes() for one in kept}.values())
     return {"kinds": ["latents"], "block_size": sizes.block_size, "bytes_per_token": total / places}
 
 
 def model_of(it: Started) -> Any:
-    """The live model. Raises `LookupError` for an engine that has none in this process, or another kind of it."""
+    """The live model. Raises `UnaskableError` for an engine that has none in this process, or another kind of it."""
     try:
         model = it.engine.executor.model_agent.patched_model.get_model().model
         model.layers[0].self_attn, model.norm
     except (AttributeError, IndexError, TypeError) as error:
-        raise LookupError(f"no model of this engine can be watched: {error}") from error
+        raise UnaskableError(f"no model of this engine can be watched: {error}") from error
     return model
 
 

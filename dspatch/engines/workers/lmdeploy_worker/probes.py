@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from asking import UnaskableError
+
 from . import inside, runs
 from .engine import Answer, Asked, Started
 
@@ -21,7 +23,7 @@ def local(it: Started, request: Mapping[str, Any]) -> Tensors:
     """What each layer adds when it is given the oracle's input, so that no error reaches the next one.
 
     `local|PROMPT.delta.N` (tokens, hidden), `local|PROMPT.routes.N` (tokens, chosen) and `local|PROMPT.scale`.
-    Raises `LookupError` where the engine cannot be watched inside.
+    Raises `UnaskableError` where the engine cannot be watched inside.
     """
     from safetensors.torch import load_file
 
@@ -46,7 +48,7 @@ def replayed(it: Started, request: Mapping[str, Any]) -> Tensors:
     """One prompt, with the experts that its tokens went to, so that another model can go the same ways.
 
     `replayed|PROMPT.layer.N` (tokens, hidden), `.routes.N` (tokens, chosen) and `.logits` (tokens, vocab).
-    Raises `LookupError` where the engine cannot be watched inside.
+    Raises `UnaskableError` where the engine cannot be watched inside.
     """
     name, prompt = runs.medium(request)
     with inside.recording(it) as recorder:
@@ -54,7 +56,7 @@ def replayed(it: Started, request: Mapping[str, Any]) -> Tensors:
     runs.rinse(it, prompt)
     found = recorder.joined(len(prompt))
     if missing := [n for n in request["sparse_layers"] if f"routes.{n}" not in found]:
-        raise LookupError(f"the routers of layers {missing} could not be watched")
+        raise UnaskableError(f"the routers of layers {missing} could not be watched")
     found = {"logits": answer.logits, **found}
     return {f"replayed|{name}.{k}": value for k, value in found.items() if k != "forwards"}
 
@@ -127,11 +129,11 @@ def passkey(it: Started, request: Mapping[str, Any]) -> Tensors:
     """By how much the right token leads where something is looked up: `passkey|NAME.lead` (tokens,), logits.
 
     All questions but the last stand answered in the prompt; the last is answered by generating. Raises
-    `LookupError` for a model that looks nothing up.
+    `UnaskableError` for a model that looks nothing up.
     """
     asked = request["lookup"]
     if not asked:
-        raise LookupError("the weights of this model look nothing up")
+        raise UnaskableError("the weights of this model look nothing up")
     prompt, answer = asked["prompt"], asked["answer"]
     [found] = _finished(it, [Asked(prompt, len(answer), "all")])
     runs.rinse(it, prompt)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from asking import UnaskableError
+
 from . import inside
 from .engine import Answer, Asked, Started
 
@@ -42,7 +44,7 @@ def _passes(rounds: Mapping[str, int], request: Mapping[str, Any]) -> Tensors:
 
 
 def watched(it: Started, request: Mapping[str, Any]) -> Tensors:
-    """The same with what the engine computes inside. Raises `LookupError` where nothing can be watched."""
+    """The same with what the engine computes inside. Raises `UnaskableError` where nothing can be watched."""
     out: Tensors = {}
     for name, prompt in request["prompts"].items():
         with inside.recording(it) as recorder:
@@ -105,7 +107,7 @@ def watchable(it: Started) -> bool:
         return False
     try:
         inside.model_of(it)
-    except LookupError:
+    except UnaskableError:
         return False
     return True
 

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from asking import UnaskableError
+
 WEIGHTS = "model.safetensors"
 Change = Callable[[dict[str, Any], Mapping[str, Any]], None]
 
 
 def write(checkpoint: Path, name: str, folder: Path) -> Path:
-    """The checkpoint with this fault, in a folder of its own. Raises `LookupError` for one without such tensors."""
+    """The checkpoint with this fault, in a folder of its own. Raises `UnaskableError` for one without such tensors."""
     from safetensors.torch import load_file, save_file
 
     folder.mkdir(parents=True)
@@ -75,7 +77,7 @@ def _halves(weight: Any, start: int, size: int, head: int | None) -> Any:
 def _need(tensors: Mapping[str, Any], part: str) -> list[str]:
     found = [name for name in tensors if part in name]
     if not found:
-        raise LookupError(f"no tensor of this checkpoint is a {part}")
+        raise UnaskableError(f"no tensor of this checkpoint is a {part}")
     return found
 
 

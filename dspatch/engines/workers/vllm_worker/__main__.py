@@ -15,10 +15,12 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from asking import probed
 from kept import Kept, cause, clock
 
 from . import engine, faults, probes, runs, weights
@@ -107,14 +109,10 @@ def _start(trial: Trial, kept: Kept, shared: Shared, stack: ExitStack) -> None:
 
 def _probe(llm: Any, model: Any, trial: Trial, kept: Kept) -> None:
     """The runs that ask one thing each; of one that this engine cannot be asked, the reason."""
-    kept.facts["unprobed"] = {}
+    kept.facts |= {"unprobed": {}, "broken": {}}
     for name in trial["probes"]:
         runs.forget(llm)
-        try:
-            with clock(kept.facts["seconds"], name):
-                kept.part(name, probes.PROBES[name](llm, model, trial))
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            kept.facts["unprobed"][name] = f"{type(error).__name__}: {error}"
+        probed(kept, name, partial(probes.PROBES[name], llm, model, trial))
     runs.forget(llm)
 
 

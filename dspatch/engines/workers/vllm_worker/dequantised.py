@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from asking import UnaskableError
+
 from .weights import unfused
 
 ROWS = 64  # of the identity at a time
@@ -17,7 +19,7 @@ def weights(llm: Any, model: Any, request: Mapping[str, Any]) -> dict[str, Any]:
     """`dequantised|NAME` (out, in) of every quantised projection, in the engine's dtype, under its published name.
 
     `dequantised|NAME.absorbed` is the same of `kv_b_proj`, put together of what decoding multiplies by.
-    `LookupError` where nothing is quantised.
+    `UnaskableError` where nothing is quantised.
     """
     found = _multiplied(model, _identity, ROWS)
     own = unfused(found, request["config"])
@@ -27,7 +29,7 @@ def weights(llm: Any, model: Any, request: Mapping[str, Any]) -> dict[str, Any]:
 def products(llm: Any, model: Any, request: Mapping[str, Any]) -> dict[str, Any]:
     """`multiplied|given.N` (rows, N) for each number of inputs, and `multiplied|NAME` (out, rows) of it.
 
-    As many rows as kernels for one token, for few and for many have. `LookupError` as `weights`.
+    As many rows as kernels for one token, for few and for many have. `UnaskableError` as `weights`.
     """
     dtypes = {inputs_of(one): one.params_dtype for _, one in projections(model)}
     given = {count: _drawn(count).to(dtype) for count, dtype in dtypes.items()}
@@ -76,7 +78,7 @@ def _multiplied(
             parts = [module.quant_method.apply(module, some, None) for some in rows.split(sizes)]
         out[f"{name}.weight"] = torch.cat(parts).T.contiguous()
     if not out:
-        raise LookupError("no projection of this engine is quantised")
+        raise UnaskableError("no projection of this engine is quantised")
     return out
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from asking import UnaskableError
+
 from . import lookups, rerouting
 from .dequantised import absorbed_of, projections
 from .engine import attentions_of, caches_of, tables_of
@@ -92,10 +94,10 @@ def group_limit_ignored(model: Any, config: Config) -> AbstractContextManager[No
 
 
 def indexers_of(model: Any) -> list[Any]:
-    """The indexers of all layers; `LookupError` when there is none."""
+    """The indexers of all layers; `UnaskableError` when there is none."""
     found = [one for layer in model.model.layers if (one := indexer_of(layer)) is not None]
     if not found:
-        raise LookupError("no layer of this engine has an indexer")
+        raise UnaskableError("no layer of this engine has an indexer")
     return found
 
 
@@ -291,7 +293,7 @@ def stored_changed(names: tuple[str, ...], change: Callable[[Any], Any]) -> Plan
             for name in names:
                 if (tensor := getattr(module, name, None)) is not None:
                     return overwritten(tensor, change(tensor))
-        raise LookupError(f"no quantised projection of this engine has {' or '.join(names)}")
+        raise UnaskableError(f"no quantised projection of this engine has {' or '.join(names)}")
 
     return plant
 

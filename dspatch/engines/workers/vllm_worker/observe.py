@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from batches import rows_of
+from batches import StrayRowError, rows_of
 
 Choose = Callable[..., tuple[Any, Any]]
 
@@ -57,7 +57,7 @@ class Recorder:
         ]
         try:
             rows = rows_of(passes, texts)
-        except LookupError:
+        except StrayRowError:
             return {}
         found = self.routed(sparse_layers)
         return {

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
+from asking import UnaskableError
+
 from . import older
 
 # Sampling parameters that take the place of those asked for.
@@ -36,10 +38,10 @@ def overwritten(parameter: Any, values: Any) -> Iterator[None]:
 
 @contextmanager
 def attributes(owners: Iterable[Any], name: str, change: Callable[[Any], Any]) -> Iterator[None]:
-    """One attribute of several objects changed inside the block; `LookupError` when none has it."""
+    """One attribute of several objects changed inside the block; `UnaskableError` when none has it."""
     saved = [(owner, getattr(owner, name)) for owner in owners]
     if not saved:
-        raise LookupError(f"nothing in this engine has `{name}`")
+        raise UnaskableError(f"nothing in this engine has `{name}`")
     for owner, value in saved:
         setattr(owner, name, change(value))
     try:
@@ -106,10 +108,10 @@ def unheeded(**instead: Any) -> Iterator[None]:
 def runner_up_picked() -> Iterator[None]:
     """Once a greedy step takes the second best token, where that lies half a nat behind.
 
-    `LookupError` in a release whose sampler has another form.
+    `UnaskableError` in a release whose sampler has another form.
     """
     if older.needed():
-        raise LookupError("the sampler of this release shows no logits where it picks")
+        raise UnaskableError("the sampler of this release shows no logits where it picks")
     from vllm.v1.sample.sampler import Sampler
 
     inner, picked = vars(Sampler)["greedy_sample"], set[int]()

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+from asking import UnaskableError
+
 from . import dequantised, older, runs, synthetic
 from .observe import positions_of, recording, recording_routes
 from .plant import UNHEEDED, each, passed_through
@@ -126,7 +128,7 @@ def replayed(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
         result = runs.generate(llm, {name: prompt}, 1, prompt_logits=True)
     found = recorder.joined(request["sparse_layers"])
     if missing := [n for n in request["sparse_layers"] if f"routes.{n}" not in found]:
-        raise LookupError(f"the routers of layers {missing} could not be watched")
+        raise UnaskableError(f"the routers of layers {missing} could not be watched")
     found = {"logits": result[name]["logits"], **found}
     return {f"replayed|{name}.{key}": value for key, value in found.items()}
 
@@ -217,11 +219,11 @@ def passkey(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
     """By how much the right token leads where something is looked up: `passkey|NAME.lead` (tokens,), logits.
 
     All questions but the last stand answered in the prompt; the last is answered by generating. Raises
-    `LookupError` for a model that looks nothing up.
+    `UnaskableError` for a model that looks nothing up.
     """
     asked = request["lookup"]
     if not asked:
-        raise LookupError("the weights of this model look nothing up")
+        raise UnaskableError("the weights of this model look nothing up")
     prompt, answer = asked["prompt"], asked["answer"]
     few = _sampling(temperature=0.0, max_tokens=len(answer), logprobs=2, prompt_logprobs=2)
     found = older.generated(llm, [prompt], few)[0]
@@ -275,7 +277,7 @@ def turned(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
 
 
 def _rotary(model: Any) -> Any:
-    """The rotary module of attention; `LookupError` where an engine has none of that form."""
+    """The rotary module of attention; `UnaskableError` where an engine has none of that form."""
     for layer in model.model.layers:
         for name in ("rotary_emb", "mla_attn.rotary_emb"):
             found = layer.self_attn
@@ -283,7 +285,7 @@ def _rotary(model: Any) -> Any:
                 found = getattr(found, part, None)
             if hasattr(found, "cos_sin_cache"):
                 return found
-    raise LookupError("no layer of this engine has a rotary module with a table")
+    raise UnaskableError("no layer of this engine has a rotary module with a table")
 
 
 def _numbers(values: Any) -> Any:

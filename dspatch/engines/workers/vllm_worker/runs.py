@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from asking import UnaskableError
+from kept import cause
+
 from . import older
 from .faults import HOOKS
 from .observe import recording, recording_routes
@@ -97,8 +100,10 @@ def faulty(
         try:
             with HOOKS[fault["hook"]](model, request["config"]):
                 found = kinds[run]()
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+        except UnaskableError as error:
             refused[name] = str(error)
+        except Exception as error:
+            refused[name] = f"it broke: {cause(error)}"
         else:
             out |= {f"{name}:{key}": value for key, value in found.items()}
     forget(llm)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from asking import UnaskableError
+
 from . import runs
 from .observe import positions_of, routing
 from .plant import each, overwritten
@@ -79,12 +81,12 @@ class Asked:
             yield
 
     def answers(self) -> dict[str, Any]:
-        """What was asked and answered, by layer; `LookupError` where a router was not seen."""
+        """What was asked and answered, by layer; `UnaskableError` where a router was not seen."""
         import torch
 
         passes = len(self.given[self.layers[0]])
         if len(self.got) != passes * len(self.layers):
-            raise LookupError("the engine's routers could not be watched")
+            raise UnaskableError("the engine's routers could not be watched")
         out = {}
         for place, layer in enumerate(self.layers):
             own = self.got[place :: len(self.layers)]
