@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -315,6 +316,18 @@ def test_of_answers_alone_a_typical_generated_token_decides(name: str) -> None:
     assert answered(name, [float("nan")] * 12).status == "fail"
 
 
+@pytest.mark.parametrize("name", ["decode.paged", "batch.mixed", "prefix.hit", "decode.scored"])
+def test_a_text_that_a_turned_router_parts_at_once_is_judged_by_its_own_tokens(name: str) -> None:
+    def parted(own: Sequence[float]) -> CheckResult:
+        each = rows(40, [0.02, 1.44]) | {"by_text": [0.02] * 40 + list(own)}
+        given = {"agreed_steps": 1, "told_cached": True, "cached": 32}
+        return judged(name, replace(black_box(each=each, **given), dtype="bfloat16"))
+
+    assert parted([0.02, 1.44, *[0.03] * 10]).status == "pass"
+    assert parted([0.02, *[1.44] * 11]).status == "fail"
+    assert parted([float("nan")] * 12).status == "fail"
+
+
 def test_of_a_long_text_the_second_half_of_its_own_decides() -> None:
     each = rows(0, [0.02] * 8) | {"by_text": [0.02] * 100 + [3.0] * 60}
     narrow = replace(black_box(each=each), dtype="bfloat16")
@@ -336,6 +349,49 @@ def test_a_text_that_broke_off_fails_where_the_oracles_has_parted_before_too(
     found = judged(name, replace(broken, dtype="bfloat16", facts=facts))
     assert found.status == "fail"
     assert "broke off" in found.note
+
+
+class Module:
+    """As torch's, as far as hooks go: those before a call run when the module is called, not its `forward`."""
+
+    def __init__(self, forward: Callable[..., Any], **parts: Any) -> None:
+        self.forward = forward
+        self.before: list[Callable[..., None]] = []
+        vars(self).update(parts)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for hook in self.before:
+            hook(self, args, kwargs)
+        return self.forward(*args, **kwargs)
+
+    def register_forward_hook(self, hook: Any) -> Any:
+        return nullcontext()
+
+    def register_forward_pre_hook(self, hook: Any, *, with_kwargs: bool) -> Any:
+        self.before.append(hook)
+        return nullcontext()
+
+
+class Numbers(list[int]):
+    """Whole numbers, as a tensor of them is asked."""
+
+    def flatten(self) -> Numbers:
+        return self
+
+    def tolist(self) -> list[int]:
+        return list(self)
+
+
+def test_passes_are_noted_where_the_engine_calls_its_model_and_not_the_layers_of_it() -> None:
+    layer = Module(lambda: None, self_attn=None, mlp=None)
+    inner = Module(lambda input_ids, position_ids: None, layers=[layer], norm=layer)
+    whole = Module(lambda input_ids, position_ids: inner.forward(input_ids, position_ids))
+    vars(whole)["model"] = inner
+    agent = SimpleNamespace(patched_model=SimpleNamespace(get_model=lambda: whole))
+    of: Any = SimpleNamespace(engine=SimpleNamespace(executor=SimpleNamespace(model_agent=agent)))
+    with inside.recording(of) as recorder:
+        whole(input_ids=Numbers([5, 6]), position_ids=Numbers([0, 1]))
+    assert recorder.passes == [([5, 6], [0, 1])]
 
 
 def test_an_engine_that_does_not_count_cached_tokens_is_not_taken_at_its_zero(

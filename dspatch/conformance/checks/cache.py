@@ -177,13 +177,17 @@ def followed(prompts: Mapping[str, Sequence[float | None]], note: str = "") -> V
 
 
 def after(measures: Mapping[str, Any], first: int = 0, end: int | None = None) -> Rows:
-    """The rows from `first` on: by experts followed, and beside the oracle those `read` and those generated."""
+    """The rows from `first` on: by experts followed, and beside the oracle those `read` and those generated.
+
+    Generated ones of a text that parted beside a model that reads the same, where that was measured: a router that
+    rounding turned may part it at once, and its one token would be the typical one.
+    """
     each = measures["each"]
     start = max(first, each["read"])
     return {
         "followed": each["followed"][first:end],
         "read": each["logprob"][first : min(each["read"], end or each["read"])],
-        "logprob": each["logprob"][start:end],
+        "logprob": (each.get("by_text") or each["logprob"])[start:end],
     }
 
 

@@ -58,7 +58,8 @@ def measure(
             followed = _followed(prompt, *found_here)
             measures["each"]["followed"] = followed.tokens if dtype != "float32" else []
             measures["experts"] = followed.experts
-            if prompt == LATE and not measures["each"]["followed"] and dtype != "float32":
+            own_way = prompt == LATE or measures["agreed_steps"] < measures["steps"]
+            if own_way and not measures["each"]["followed"] and dtype != "float32":
                 measures["each"]["by_text"] = following.by_text(*found_here)
         probes[name] = probing.measure(own, known, model)
     return {"runs": runs, "probes": probes, "weights": compared, "sane": sane}

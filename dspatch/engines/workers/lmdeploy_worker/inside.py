@@ -70,26 +70,33 @@ def cache(it: Started) -> dict[str, Any]:
 
 
 def model_of(it: Started) -> Any:
-    """The live model. Raises `UnaskableError` for an engine that has none in this process, or another kind of it."""
+    """The live model's layers. Raises `UnaskableError` for an engine that has none here, or another kind of it."""
+    return whole_of(it).model
+
+
+def whole_of(it: Started) -> Any:
+    """The live model, as the engine calls it; raises as `model_of`."""
     try:
-        model = it.engine.executor.model_agent.patched_model.get_model().model
-        model.layers[0].self_attn, model.norm
+        whole = it.engine.executor.model_agent.patched_model.get_model()
+        whole.model.layers[0].self_attn, whole.model.norm
     except (AttributeError, IndexError, TypeError) as error:
         raise UnaskableError(f"no model of this engine can be watched: {error}") from error
-    return model
+    return whole
 
 
 @contextmanager
 def recording(it: Started) -> Iterator[Recorder]:
     """Record the forward passes of the block; errors as of `model_of`."""
-    model, recorder = model_of(it), Recorder()
+    whole, recorder = whole_of(it), Recorder()
+    model = whole.model
     with ExitStack() as stack:
         for number, layer in enumerate(model.layers):
             stack.enter_context(_hooked(layer, recorder, f"layer.{number}"))
             if (gate := getattr(layer.mlp, "gate", None)) is not None:
                 stack.enter_context(_routing(gate, recorder, number))
         stack.enter_context(_hooked(model.norm, recorder, "final"))
-        stack.enter_context(model.register_forward_pre_hook(_noting(recorder), with_kwargs=True))
+        # What calls the layers calls their model's `forward` itself, by which no hook of that runs.
+        stack.enter_context(whole.register_forward_pre_hook(_noting(recorder), with_kwargs=True))
         yield recorder
 
 
