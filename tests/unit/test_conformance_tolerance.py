@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -114,3 +115,11 @@ def test_in_bfloat16_a_place_is_told_on_cpu_and_on_a_gpu() -> None:
     assert diagnosis.band("bfloat16", "cuda") is not None
     assert diagnosis.band("float16", "cuda") is None
     assert diagnosis.band("float8", "cuda") is None
+
+
+def test_limits_that_a_document_states_are_those_of_the_table() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pytorch-engine.md").read_text(encoding="utf-8")
+    stated = [float(each) for each in re.findall(r"\(limit ([\d.e-]+)\)", text)]
+    checks = ("layers.local", "routes.replayed")
+    held = [tolerance.find(check, "bfloat16", "cuda") for check in checks]
+    assert stated == [each.limit for each in held if each]
