@@ -15,6 +15,7 @@ from dspatch.conformance.small import Case
 # Raised by hand when the worker draws other weights for the same config and seed.
 GENERATION = 2
 STORED_GENERATION = 3  # the same, of those that are quantised
+GIVEN_GENERATION = 3  # the same, of the user's own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +93,7 @@ def of(case: Case, *, written_with: str) -> Checkpoint:
         case.seed,
         case.written_by,
         written_with,
-        *case.sources,
+        *([*case.sources, GIVEN_GENERATION] if case.sources else []),
         *([case.stored, STORED_GENERATION] if case.stored else []),
     ]
     return Checkpoint(case=case, key=digest(identity))

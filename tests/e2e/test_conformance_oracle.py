@@ -132,7 +132,7 @@ target = pathlib.Path(tempfile.mkdtemp()) / "whole"
 adopt.adopt(source, config, target)
 written = load_file(target / "model.safetensors")
 assert written.keys() == weights.keys()
-assert all((written[n] == half[n].float()).all() and written[n].dtype == torch.float32 for n in written)
+assert all((written[n] == half[n]).all() and written[n].dtype == torch.bfloat16 for n in written)
 broken = dict(half)
 del broken["model.norm.weight"]
 broken["model.layers.1.x.weight"] = torch.ones(2)
@@ -164,10 +164,16 @@ try:
     stored, _ = forms.quantised({"a_proj.weight": wide}, "fp8-blocks")
     cut = stored["a_proj.weight_scale_inv"][:4]
     read({**stored, "a_proj.weight_scale_inv": cut}, "fp8-blocks")
-except ValueError as error:
+except dequantise.UnreadableError as error:
     assert "(4, 2) scales of (576, 256) weights" in str(error), error
 else:
     raise AssertionError("a block's scale may be missing")
+try:
+    read({"a_proj.qweight": torch.zeros(8, 1, dtype=torch.int32)}, "awq")
+except dequantise.UnreadableError as error:
+    assert str(error) == "a_proj cannot be read: it has no qzeros", error
+else:
+    raise AssertionError("zero points may be missing")
 first = torch.randn(9, 20, generator=torch.Generator().manual_seed(1))
 run = {"alone/a#0.logits": first, "alone/b#0.logits": first[:3].clone()}
 run |= {f"alone/{name}#0.tokens": torch.zeros(3) for name in "ab"}

@@ -1,4 +1,4 @@
-"""A checkpoint of the user's own: what is wrong with its tensors, and the same in float32."""
+"""A checkpoint of the user's own: what is wrong with its tensors, and the same in one file."""
 
 from __future__ import annotations
 
@@ -46,11 +46,14 @@ def _inspect(source: Path, config: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def adopt(source: Path, config: Mapping[str, Any], target: Path) -> None:
-    """Write the checkpoint into the new folder `target` as this package's own are: one file, float32."""
+    """Write the checkpoint into the new folder `target` as this package's own are: one file.
+
+    Its tensors keep their dtypes, by which some engines' conversions go; quantised ones are in float32.
+    """
     from safetensors.torch import save_file
 
     target.mkdir(parents=True)
-    whole = {name: value.float().contiguous() for name, value in _read(source, config)}
+    whole = {name: value.contiguous() for name, value in _read(source, config)}
     save_file(whole, target / "model.safetensors", metadata={"format": "pt"})
     own = json.loads((source / "config.json").read_text())
     own.pop("quantization_config", None)
