@@ -62,7 +62,7 @@ def diagnose(seen: Seen, results: Sequence[CheckResult], ask: Ask) -> Diagnosis 
 
 
 def band(dtype: str, device: str) -> float | None:
-    """Up to which relative difference an operation's result is right; `None` where nobody knows."""
+    """Up to what `layers.inside` measures an operation's result is right; `None` where nobody knows."""
     known = tolerance.row("layers.inside", dtype, device)
     return known.band if known else None
 

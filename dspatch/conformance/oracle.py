@@ -134,12 +134,12 @@ class Oracle:
                 )
 
     def measure(
-        self, pairs: Sequence[tuple[Golden, Observed]], band: float, dtype: str
+        self, pairs: Sequence[tuple[Golden, Observed]], limits: Mapping[str, float], dtype: str
     ) -> list[Mapping[str, Any]]:
         """The numbers of each engine run beside the golden results; the worker documents them.
 
-        `band` is the relative difference up to which an operation's result is right, `dtype` what the
-        engines computed in.
+        Of `limits` `band` is the relative difference up to which a result is right, `times` how many times plain
+        torch's own error an operation's may be off by the engine's own input; `dtype` is what the engines computed in.
         """
         targets = [observed.tensors.with_name("measure.json") for _, observed in pairs]
         self.work(
@@ -152,7 +152,7 @@ class Oracle:
                     "result": str(observed.tensors),
                     "loaded": observed.facts.get("loaded_in", str(observed.tensors)),
                     "target": str(target),
-                    "band": band,
+                    "limits": dict(limits),
                     "dtype": dtype,
                     "scale": golden.checkpoint.case.config["routed_scaling_factor"],
                 }

@@ -14,9 +14,7 @@ from dspatch.conformance import (
     diagnosis,
     faults,
     small,
-    statistic,
     suite,
-    symptom,
 )
 from dspatch.conformance.checks import inside
 from dspatch.conformance.checks.seen import Seen
@@ -88,16 +86,10 @@ class Planted:
         """Whether the fault was caught and its place is another than where it was planted.
 
         In a dtype without a band for numbers inside the model nothing can be looked for, nor in an engine that shows
-        nothing inside. Where only some
-        tokens are wrong, in less than float32 it may be told further down, or not at all.
+        nothing inside.
         """
         unknown = self.black_box or diagnosis.band(self.dtype, self.device) is None
-        if unknown or self.outcome != "caught" or self.found_at in self.fault.at:
-            return False
-        narrow = statistic.narrow("layers.inside", self.dtype)
-        if not narrow or self.fault.caught_by in inside.OF_ALL_TOKENS:
-            return True
-        return bool(self.found_at) and not symptom.later(self.found_at, self.fault.at[0])
+        return not unknown and self.outcome == "caught" and self.found_at not in self.fault.at
 
     @property
     def outcome(self) -> str:

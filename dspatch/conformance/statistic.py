@@ -11,7 +11,7 @@ FOLLOWED = "worst token, text and experts followed"
 NARROW = {
     "golden.fp32": "median token",
     "golden.routes": "worst choice, text and experts followed",
-    "layers.inside": "median token",
+    "layers.inside": "times plain torch's, worst token, given the engine's own input",
     "logits.kl": "median token",
     "logits.topk": "median token",
     "greedy.forced": "mean of all tokens",

@@ -18,6 +18,7 @@ from dspatch.conformance import (
     passkey,
     small,
     sources,
+    statistic,
     tolerance,
 )
 from dspatch.conformance import given as own
@@ -235,14 +236,18 @@ def measured(bench: Bench, pairs: Sequence[tuple[Golden, Observed]]) -> list[See
     ran = [pair for pair in pairs if pair[1].shown]
     bench.progress(f"measuring {len(ran)} of {len(pairs)} models against the oracle")
     found = iter(
-        bench.oracle.measure(ran, _band(bench, ran[0][1]), bench.options.dtype) if ran else []
+        bench.oracle.measure(ran, _limits(bench, ran[0][1]), bench.options.dtype) if ran else []
     )
     return [_seen(bench, one, next(found) if one.shown else {}) for _, one in pairs]
 
 
-def _band(bench: Bench, observed: Observed) -> float:
-    """Up to which relative difference an operation's result is right; 0 where nobody knows."""
-    return diagnosis.band(bench.options.dtype, _device(observed)) or 0.0
+def _limits(bench: Bench, observed: Observed) -> dict[str, float]:
+    """Up to where a result is right, as the oracle's worker asks; 0 where nobody knows."""
+    dtype, device = bench.options.dtype, _device(observed)
+    inside, whole = diagnosis.band(dtype, device), tolerance.find("golden.fp32", dtype, device)
+    if not statistic.narrow("layers.inside", dtype):
+        return {"band": inside or 0.0, "times": 0.0}
+    return {"band": whole.limit if whole else 0.0, "times": inside or 0.0}
 
 
 def _device(observed: Observed) -> str:

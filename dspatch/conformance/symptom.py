@@ -63,7 +63,7 @@ def find(seen: Seen, band: float | None) -> Symptom | None:
     if seen.facts.get("error"):
         return _stopped(str(seen.facts["error"]))
     found = _weights(seen)
-    if found is not None or band is None:
+    if found is not None or (band is None and not statistic.narrow("layers.inside", seen.dtype)):
         return found
     return next((s for run in RUNS if (s := _run(seen, run, band))), None)
 
@@ -96,12 +96,12 @@ def _of_tensor(text: str) -> tuple[int | None, str]:
     return (int(layer[1]) if layer and operation else None), operation
 
 
-def _run(seen: Seen, run: str, band: float) -> Symptom | None:
+def _run(seen: Seen, run: str, band: float | None) -> Symptom | None:
     prompts = seen.prompts(run)
     choices = tolerance.find("indexer.choices", seen.dtype, seen.device)
     missed = choices.limit if choices else 0.0
     narrow = statistic.narrow("layers.inside", seen.dtype)
-    beyond = frozenset([*_routers(seen, run), *_beyond(prompts, band)] if narrow else ())
+    beyond = frozenset([*_routers(seen, run), *_beyond(seen, prompts)] if narrow else ())
     of = _Judge(narrow=narrow, band=band, missed=missed, beyond=beyond)
     wrong = [
         (_order(*_split(name)), prompt, name, entry)
@@ -128,30 +128,35 @@ def _run(seen: Seen, run: str, band: float) -> Symptom | None:
 class _Judge:
     """What is wrong of one prompt: beyond `band`, or a score `missed`.
 
-    In a `narrow` dtype, where rounding turns routers, places are wrong by the tokens of all prompts, and named as
-    those `beyond`: of one prompt some tokens may be turned, and of a short one few are kept.
+    In a `narrow` dtype, where rounding turns routers, that holds of operations by the engine's own input to them;
+    of what is held against the oracle's those are wrong that are `beyond`, by the typical token of all prompts.
+    Where nobody knows the `band`, these alone are.
     """
 
     narrow: bool
-    band: float
+    band: float | None
     missed: float
     beyond: frozenset[str]
 
     def wrong(self, name: str, entry: Mapping[str, Any]) -> bool:
-        """Whether an operation is, in any token in float32, in a typical one where rounding turns routers."""
-        return bool(entry["off"]) and (not self.narrow or name in self.beyond)
+        """Whether an operation is, in any token."""
+        if self.narrow and (not entry.get("own") or name in self.beyond):
+            return name in self.beyond
+        return bool(entry["off"]) and self.band is not None
 
     def whole(self, name: str, values: Sequence[float]) -> bool:
         """Whether a layer or the logits are, over all positions; `values` are those of several parts."""
         if self.narrow:
             return name in self.beyond
-        return not max(map(statistic.rank, values), default=0.0) <= self.band
+        return not max(map(statistic.rank, values), default=0.0) <= (self.band or 0.0)
 
 
-def _beyond(prompts: Prompts, band: float) -> Iterator[str]:
-    """The operations, layers and logits whose median token of all prompts is beyond the band."""
-    inner = ((value, name) for name, value in inside.typical(prompts).items())
-    yield from (name for value, name in (*inner, *golden.medians(prompts)) if not value <= band)
+def _beyond(seen: Seen, prompts: Prompts) -> Iterator[str]:
+    """The layers' ends and the logits whose median token of all prompts is beyond the limit of golden.fp32."""
+    limit = tolerance.find("golden.fp32", seen.dtype, seen.device)
+    for value, name in golden.medians(prompts):
+        if limit and not value <= limit.limit:
+            yield _place(name)
 
 
 def _routers(seen: Seen, run: str) -> frozenset[str]:
@@ -167,6 +172,12 @@ def _routers(seen: Seen, run: str) -> frozenset[str]:
     )
 
 
+def _place(state: str) -> str:
+    """The place of a state that golden.fp32 names."""
+    own = {"final": "final_norm", "logits": "head"}
+    return own.get(state, f"{state.removeprefix('layer.')}.layer")
+
+
 def _entries(measures: Mapping[str, Any], judge: _Judge) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """What is outside the band on one prompt: operations, an indexer's choices, layers, logits."""
     found = inside.places(measures)["found"]
@@ -176,13 +187,13 @@ def _entries(measures: Mapping[str, Any], judge: _Judge) -> Iterator[tuple[str, 
         if not worst <= judge.missed:
             yield f"{layer}.indexer", {"relative": differing / max(rows, 1)}
     for name, value in measures.get("layers", ()):
-        own = "final_norm" if name == "final" else f"{name.removeprefix('layer.')}.layer"
+        own = _place(name)
         # Counted over all positions, where the places above have some of them.
-        if own not in wrong and judge.whole(name, [value]):
+        if own not in wrong and judge.whole(own, [value]):
             yield own, {"relative": value}
     logits = [v for key in ("prefill_rel", "decode_rel") if (v := measures.get(key)) is not None]
     # A text that goes another way is measured up to there, so that its logits still compare.
-    if logits and "head" not in wrong and judge.whole("logits", logits):
+    if logits and "head" not in wrong and judge.whole("head", logits):
         yield "head", {"relative": max(logits)}
 
 
@@ -221,11 +232,6 @@ def _unobserved(places: Mapping[str, Any], first: str) -> list[str]:
 def _split(name: str) -> tuple[int | None, str]:
     layer, _, operation = name.rpartition(".")
     return (int(layer) if layer else None), operation
-
-
-def later(place: str, than: str) -> bool:
-    """Whether a place comes after another in the order of computation."""
-    return _order(*_split(place)) > _order(*_split(than))
 
 
 def _order(layer: int | None, operation: str) -> tuple[int, int]:

@@ -327,6 +327,98 @@ assert max(float(golden[f"sane.{one}"]) for one in ("sdpa", "twin")) < 1e-10
 print("whole")
 """
 
+# transformers' own results are what each operation should give for its input; one changed is wrong there first.
+OPERATIONS = """
+from oracle_worker import operations, placing, probing
+import dataclasses
+known = {n[6:]: v for n, v in load_file(sys.argv[3]).items() if n.startswith("short.")}
+every, rows, layers = known["ids"], known["rows"], config["num_hidden_layers"]
+states = {"0": weights["model.embed_tokens.weight"][every[:-1]]}
+states |= {str(n + 1): known[f"layer.{n}"] for n in range(layers)}
+context = {}
+for n in range(layers):
+    part = twin.below(weights, f"model.layers.{n}.")
+    normed = twin.norm(states[str(n)].double(), part["input_layernorm.weight"].double(), config)
+    both = normed @ part["self_attn.kv_a_proj_with_mqa.weight"].double().T
+    latent, key = both[:, :config["kv_lora_rank"]], both[:, config["kv_lora_rank"]:]
+    context[f"{n}.kv_a_norm"] = twin.norm(latent, part["self_attn.kv_a_layernorm.weight"].double(), config)
+    context[f"{n}.key"] = twin.rotate(config, key[:, None])[:, 0]
+places = {n[6:]: v for n, v in known.items() if n.startswith("place.")}
+places |= {f"{n}.input": v[rows] for n, v in states.items()}
+own = {"weights": weights, "ids": every, "positions": rows, "places": places, "context": context, "choices": {}}
+text = operations.Text(config=config, **own)
+def off(text, by=1.0):
+    text = operations.undivided(text, by)
+    return {n: metrics.relative(*pair) for n, pair in operations.pairs(text).items()}
+clean = off(text)
+assert clean.keys() == {n for n in places if not n.endswith(".input")} | {f"{n}.layer" for n in range(layers)}
+assert max(clean.values()) < 1e-9, clean
+assert metrics.relative(operations.headed(text), known["logits"][rows]) < 1e-10
+order = list(clean)
+for name in order:
+    kind = name.split(".")[-1]
+    if kind in ("router", "layer"):
+        continue
+    wrong = off(dataclasses.replace(text, places={**places, name: places[name] * 1.1}))
+    assert wrong[name] > 1e-3, (name, wrong)
+    assert all(wrong[before] < 1e-9 for before in order[:order.index(name)]), (name, wrong)
+# What an engine does not show is made of what it does: a fault of it shows in the next.
+hidden = {n: v for n, v in places.items() if n != "1.rope"}
+assert off(dataclasses.replace(text, places=hidden))["1.attention"] < 1e-9
+query = {**hidden, "1.query": places["1.query"].flip(-1)}
+assert off(dataclasses.replace(text, places=query))["1.attention"] > 1e-3
+# A router is right by the engine's own logits, whatever the oracle's say; the others are judged by its choice.
+swapped = places["1.router"].clone()
+swapped[2] = swapped[2].roll(1)
+wrong = off(dataclasses.replace(text, places={**places, "1.router": swapped}))
+assert wrong["1.router"] > 1e-3 and wrong["1.experts"] > 1e-3 and wrong["1.gate"] < 1e-9
+logits = {**places, "1.gate": places["1.gate"].roll(1, -1)}
+assert off(dataclasses.replace(text, places=logits))["1.router"] > 1e-3
+# Earlier positions that nobody saw leave attention untold, and nothing else.
+part = {n: v.clone() for n, v in context.items()}
+part["0.key"][1] = float("nan")
+assert off(dataclasses.replace(text, context=part)).keys() == clean.keys() - {"0.attention"}
+# An engine may divide the stream from the first layer on, and what experts add with it.
+def divided(places, by):
+    out = dict(places)
+    for n in range(layers):
+        out[f"{n + 1}.input"] = places[f"{n + 1}.input"] / by
+        if f"{n}.experts" in places:
+            shared = places[f"{n}.shared_expert"]
+            out[f"{n}.experts"] = (places[f"{n}.experts"] + shared) / by - shared
+    return out
+for by in (1.0, 4.0):
+    told = off(dataclasses.replace(text, places=divided(places, by)), 4.0)
+    assert max(told.values()) < 1e-9, (by, told)
+halved = divided(places, 4.0)
+halved["1.experts"] = halved["1.experts"] * 1.1
+assert off(dataclasses.replace(text, places=halved), 4.0)["1.experts"] > 1e-3
+# The comparison says whose they are, and takes a choice for wrong that no rounding turns.
+known_as = {"config": config, "weights": weights, "held": weights, "dtype": "bfloat16"}
+model = probing.Model(**known_as, stretch=1.0, times=5.0)
+shown = {"seen": torch.ones(len(rows)), "logits": known["logits"][:-1]}
+shown |= {f"place.{n}": v for n, v in places.items()} | {f"context.{n}": v for n, v in context.items()}
+told = placing.compare(known, shown, len(every), 1e-9, config["routed_scaling_factor"], model)
+assert all(one["own"] and not one["off"] for one in told["found"].values()), told
+assert told["unobserved"] == [] and {"head", "1.router_choice", "0.layer"} <= told["found"].keys()
+shown["place.1.router"] = swapped
+wrong = placing.compare(known, shown, len(every), 1e-9, config["routed_scaling_factor"], model)["found"]
+assert wrong["1.router_choice"]["off"] == [int(rows[2])], wrong["1.router_choice"]
+late = {**shown, "logits": known["logits"][5:-1]}
+head = placing.compare(known, late, len(every), 1e-9, 1.0, model)["found"]["head"]
+assert len(head["each"]) == int((rows >= 5).sum()) and max(head["each"]) < 1
+# Rows are told by how many times plain torch's error they are off: a hundredth of bfloat16's is nothing.
+for gain, least, most in ((1 + 1e-5, 0, 0.1), (1 + 3e-3, 0.5, 5), (1.3, 1e3, 1e6)):
+    rope = {**shown, "place.0.rope": places["0.rope"] * gain}
+    entry = placing.compare(known, rope, len(every), 1e-9, 1.0, model)["found"]["0.rope"]
+    assert least <= max(entry["each"]) < most and bool(entry["off"]) == (gain > 1.1), (gain, entry)
+assert entry["manner"] == "factor" and abs(entry["factor"] - gain) < 1e-6
+coarse = torch.tensor([[1.0, 2.0], [float("inf"), 0.0]], dtype=torch.float16)
+units = operations.rounding(torch.ones(2, 2, dtype=torch.float64), coarse, torch.float16)
+assert bool(units.isfinite().all()) and float(units[0]) > 0.1
+print("[]")
+"""
+
 METRICS = """
 x = torch.randn(5, 7)
 nan = torch.full_like(x, float("nan"))
@@ -366,7 +458,7 @@ print("[]")
 def ask(standing: Oracle, golden: Golden, body: str, prompt: str) -> object:
     """What a script prints, run in the oracle's environment on one checkpoint and prompt."""
     ids = json.dumps(small.prompts()[prompt])
-    script = [standing.python, "-c", HEAD + body, golden.checkpoint.path, ids]
+    script = [standing.python, "-c", HEAD + body, golden.checkpoint.path, ids, golden.path]
     return json.loads(process.run(script, env=oracle.variables()).stdout)
 
 
@@ -533,6 +625,13 @@ def test_measures_say_what_they_should() -> None:
     golden = standing.golden([small.case("deepseek-v3")])[0]
     # One process for all of them: importing torch is what takes the time.
     assert ask(standing, golden, PLACES + RULES + WAYS + METRICS, "short") == []
+
+
+@pytest.mark.parametrize("name", [*MODELS, "deepseek-v3/no-dense"])
+def test_operations_are_held_against_what_their_own_input_gives(name: str) -> None:
+    standing = oracle.ensure()
+    [golden] = standing.golden([small.case(name)])
+    assert ask(standing, golden, OPERATIONS, "short") == []
 
 
 def test_a_checkpoint_of_one_s_own_is_read_as_it_is_meant_and_its_faults_are_named() -> None:

@@ -292,12 +292,14 @@ def test_a_row_is_not_taken_for_one_of_a_text_that_has_the_same_token_there() ->
 @pytest.mark.parametrize("value", [None, "no tensor", Rows(3), Rows(0)])
 def test_what_has_another_form_stays_unobserved_and_stops_nothing(value: object) -> None:
     places = object.__new__(watching.Places)
-    places.index, places.taken, places.parts, places.tokens = [0], set(), {}, Rows(2)
+    places.kept, places.context = watching.Kept(), watching.Kept()
+    places.kept.index, places.taken, places.tokens, places.layer = [0], set(), Rows(2), 0
     places.take("0.rope", value)
-    assert places.parts == {}
-    places.tokens = None
+    places.read("key", value)
+    assert places.kept.parts == places.context.parts == {}
+    places.tokens = places.embedded = None
     places.begin(Rows(2))
-    assert places.index == []
+    assert places.kept.index == []
 
 
 def test_an_input_may_come_by_name_or_not_at_all() -> None:
@@ -309,3 +311,13 @@ def test_an_input_may_come_by_name_or_not_at_all() -> None:
 def test_rules_state_nothing_that_nobody_reads() -> None:
     stated = set(causes.CONDITIONS) | {"error", "check", "finding", "how", "text"}
     assert stated == {field.name for field in fields(Rule)}
+
+
+def test_the_stream_is_what_a_layer_adds_to_and_what_is_added() -> None:
+    class Number(float):
+        def float(self) -> float:
+            return float(self)
+
+    assert watching._stream() is None
+    assert watching._stream(2.0) == 2.0
+    assert watching._stream(Number(2.0), Number(3.0)) == 5.0

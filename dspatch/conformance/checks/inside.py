@@ -19,16 +19,17 @@ OF_ALL_TOKENS = ("golden.fp32", "layers.inside", "greedy.forced")
 def operations(seen: Seen) -> Verdict:
     """The results of all operations that can be watched, at the positions that the oracle kept.
 
-    In less than float32 the median of these positions, of all prompts together: few are kept of a short one.
+    In less than float32 each is held against what is right for the engine's own input to it: no error of another
+    operation, and no expert that rounding chose, is in it, so that the worst token counts.
     """
     if not seen.alone:
         return unseen("no prompt was run")
-    found = list(_values(seen))
+    found = list(of(seen.alone, seen.dtype))
     if not found:
         return unseen("no operation of this engine could be watched")
-    worst, place, of = max(found)
+    worst, place, prompt = max(found)
     operations = len({place for _, place, _ in found})
-    note = f"worst: {place}{of}; {operations} operations"
+    note = f"worst: {place} of `{prompt}`; {operations} operations"
     return Verdict(measured=worst, unit="relative difference", note=note)
 
 
@@ -37,40 +38,28 @@ def places(measures: Mapping[str, Any]) -> Mapping[str, Any]:
     return measures.get("places") or {"rows": [], "found": {}, "unobserved": []}
 
 
-def typical(prompts: Prompts) -> dict[str, float]:
-    """How far off each operation is at the median of the positions that were kept of all prompts."""
-    found: dict[str, list[float | None]] = {}
-    for measures in prompts.values():
+def of(prompts: Prompts, dtype: str) -> Iterator[tuple[float, str, str]]:
+    """How far off each operation is on each prompt: value, operation, prompt; of a router's choice nothing."""
+    narrow = statistic.narrow("layers.inside", dtype)
+    for prompt, measures in prompts.items():
         for place, entry in places(measures)["found"].items():
-            if not place.endswith(CHOICE):
-                found.setdefault(place, []).extend(entry["each"])
-    return {place: statistic.median(each) for place, each in found.items() if each}
-
-
-def _values(seen: Seen) -> Iterator[tuple[float, str, str]]:
-    """How far off, which operation, and of which prompt; a median is of them all."""
-    if statistic.narrow("layers.inside", seen.dtype):
-        yield from ((value, place, "") for place, value in typical(seen.alone).items())
-        return
-    for prompt, measures in seen.alone.items():
-        for place, entry in places(measures)["found"].items():
-            if not place.endswith(CHOICE):
-                yield rank(entry["relative"]), place, f" of `{prompt}`"
+            if place.endswith(CHOICE) or (narrow and not entry.get("own")):
+                continue
+            value = (
+                max(map(rank, entry["each"]), default=0.0) if narrow else rank(entry["relative"])
+            )
+            yield value, place, prompt
 
 
 def at(seen: Seen, fault: Fault) -> float | None:
     """How far off the first place of a fault is that was watched, on the prompt where it is most so.
 
-    Of a fault that only some tokens have there is none: a typical token does not show it.
+    In float32 of a fault that only some tokens have there is none, as all of a prompt are measured together.
     """
-    if fault.caught_by not in OF_ALL_TOKENS:
+    narrow = statistic.narrow("layers.inside", seen.dtype)
+    if not narrow and fault.caught_by not in OF_ALL_TOKENS:
         return None
-    prompts = seen.prompts(fault.run)
-    if statistic.narrow("layers.inside", seen.dtype):
-        known = typical(prompts)
-        return next((known[place] for place in fault.at if place in known), None)
-    found = [places(measures)["found"] for measures in prompts.values()]
-    for place in (place for place in fault.at if not place.endswith(CHOICE)):
-        if off := [rank(one[place]["relative"]) for one in found if place in one]:
-            return max(off)
-    return None
+    known: dict[str, float] = {}
+    for value, place, _ in of(seen.prompts(fault.run), seen.dtype):
+        known[place] = max(value, known.get(place, 0.0))
+    return next((known[place] for place in fault.at if place in known), None)

@@ -63,12 +63,13 @@ def golden(task: Mapping[str, Any], target: Path) -> None:
 
 
 def measure(task: Mapping[str, Any], target: Path) -> None:
-    """Write the measures of `result` against `golden` and `checkpoint` as JSON, by `band` and `scale`."""
+    """Write the measures of `result` against `golden` and `checkpoint` as JSON, by its `limits` and `scale`."""
     from .measure import measure as compute
 
     golden, checkpoint, result = (Path(task[key]) for key in ("golden", "checkpoint", "result"))
     stored = Path(task["stored"]) if task["stored"] else None
-    by = task["band"], task["scale"], task["dtype"]
+    limits = task["limits"]
+    by = limits["band"], limits["times"], task["scale"], task["dtype"]
     found = compute(golden, checkpoint, result, Path(task["loaded"]), *by, stored)
     target.write_text(json.dumps(found, indent=1) + "\n")
 

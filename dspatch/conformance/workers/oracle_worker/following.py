@@ -79,11 +79,13 @@ def _beside(right: Tensor, logits: Tensor) -> list[float]:
 def completed(found: Tensors, before: Tensors) -> dict[str, Tensor]:
     """The results of prompts, where a prefix came from the cache with the experts that it went to `before`.
 
-    That is the run which filled the cache.
+    That is the run which filled the cache. Of it is also what attention read at positions that were not run.
     """
     out = dict(found)
     for name, value in found.items():
         prompt, _, rest = name.partition(".")
+        if rest.startswith("context.") and name in before and before[name].shape == value.shape:
+            out[name] = value.where(~value.isnan(), before[name])
         if rest.startswith("routes.") and name in before:
             cached = int(found[f"{prompt}.cached"]) if f"{prompt}.cached" in found else 0
             out[name] = torch.cat((before[name][:cached], value))

@@ -23,11 +23,12 @@ def measure(
     result: Path,
     loaded: Path,
     band: float,
+    times: float,
     scale: float,
     dtype: str,
     stored: Path | None = None,
 ) -> dict[str, Any]:
-    """All that the checks judge, as JSON values; `band` and `scale` are those of `placing.compare`.
+    """All that the checks judge, as JSON values; `band` and `scale` are those of `placing.compare`, `times` of a model.
 
     `runs` has one entry for `alone`, `together`, `again` and each planted fault, `probes` the numbers of
     each run that asked one thing (see `probing`); `weights` compares the parameters read back with the
@@ -47,12 +48,14 @@ def measure(
     config = json.loads(checkpoint.with_name("oracle.json").read_text())
     compared = weights(_tied(given, read, config), read, dtype)
     held = _held(tensors, read, dtype)
-    model = probing.Model(config=config, weights=tensors, held=held, dtype=dtype, stretch=stretch)
+    model = probing.Model(
+        config=config, weights=tensors, held=held, dtype=dtype, stretch=stretch, times=times
+    )
     runs, probes = {}, {}
     alone = below(found, "alone/")
     for name in _runs(found):
         own = following.completed(below(found, name), alone)
-        runs[name] = run(known, own, band, scale, stretch)
+        runs[name] = run(known, own, band, scale, model)
         for prompt, measures in runs[name].items():
             found_here = known[prompt], below(own, f"{prompt}."), model
             followed = _followed(prompt, *found_here)
@@ -103,12 +106,19 @@ def _runs(found: Iterable[str]) -> list[str]:
 
 
 def run(
-    expected: Mapping[str, Tensors], found: Tensors, band: float, scale: float, stretch: float = 1.0
+    expected: Mapping[str, Tensors],
+    found: Tensors,
+    band: float,
+    scale: float,
+    model: probing.Model | None = None,
 ) -> dict[str, Any]:
     """One run, for each prompt: logits, layers, routes, operations, greedy tokens, scheduling.
 
-    `stretch` is that of `probing.Model`.
+    Operations are held against the oracle's; in less than float32, for which there is a `model`, against what that
+    makes of the engine's own input to each.
     """
+    narrow = model if model is not None and model.dtype != "float32" else None
+    stretch = narrow.stretch if narrow else 1.0
     prompts = sorted(name.removesuffix(".tokens") for name in found if name.endswith(".tokens"))
     out = {}
     for name in prompts:
@@ -116,7 +126,7 @@ def run(
         out[name] = measures = _prompt(expected[name], own)
         shared = measures["tokens"] + measures["agreed_steps"]
         measures["rules"] = rules.judge(expected[name], own)
-        measures["places"] = placing.compare(expected[name], own, shared, band, scale)
+        measures["places"] = placing.compare(expected[name], own, shared, band, scale, narrow)
     return out
 
 

@@ -23,7 +23,8 @@ TILE = 64  # rows and columns of a weight that are judged together
 class Model:
     """The config, the checkpoint's weights, the same as the engine holds them, and what it computes in.
 
-    It may divide all of the stream by `stretch`, as vLLM does in float16 by the routed scaling.
+    It may divide all of the stream by `stretch`, as vLLM does in float16 by the routed scaling, and an operation may
+    be off by so many `times` what plain torch is.
     `known` keeps what plain torch makes of each prompt in that dtype, as every fault is held against it.
     """
 
@@ -32,6 +33,7 @@ class Model:
     held: Tensors
     dtype: str
     stretch: float
+    times: float = 0.0
     known: dict[str, twin.Run] = field(default_factory=dict)
 
     def plain(self, prompt: str, ids: Tensor) -> twin.Run:

@@ -54,13 +54,13 @@ def run(
     scores, states, routers = [], [], {}
     for layer in range(config["num_hidden_layers"]):
         part = below(own, f"model.layers.{layer}.")
-        normed = _norm(hidden, part["input_layernorm.weight"], config)
+        normed = norm(hidden, part["input_layernorm.weight"], config)
         unseen = future(len(ids))
         if "index_topk" in config:
             scores.append(index_scores(config, below(part, "self_attn."), normed))
             unseen = _unchosen(scores[-1], config["index_topk"])
         hidden = hidden + attention(config, below(part, "self_attn."), normed, unseen)
-        normed = _norm(hidden, part["post_attention_layernorm.weight"], config)
+        normed = norm(hidden, part["post_attention_layernorm.weight"], config)
         if "mlp.gate.weight" in part:
             routers[layer] = _gated(below(part, "mlp."), normed)
         chosen = (routes or {}).get(layer)
@@ -73,7 +73,7 @@ def run(
 def headed(config: Mapping[str, Any], weights: Weights, hidden: Tensor) -> tuple[Tensor, Tensor]:
     """What the last norm and the head make of a stream: (tokens, hidden) and (tokens, vocab)."""
     head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
-    final = _norm(hidden, weights["model.norm.weight"].to(hidden.dtype), config)
+    final = norm(hidden, weights["model.norm.weight"].to(hidden.dtype), config)
     return final, final @ head.to(hidden.dtype).T
 
 
@@ -117,7 +117,7 @@ def index_scores(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Te
 
 
 def _query_latent(config: Mapping[str, Any], part: Weights, hidden: Tensor) -> Tensor:
-    return _norm(hidden @ part["q_a_proj.weight"].T, part["q_a_layernorm.weight"], config)
+    return norm(hidden @ part["q_a_proj.weight"].T, part["q_a_layernorm.weight"], config)
 
 
 def attention(config: Mapping[str, Any], part: Weights, hidden: Tensor, unseen: Tensor) -> Tensor:
@@ -135,13 +135,13 @@ def attention(config: Mapping[str, Any], part: Weights, hidden: Tensor, unseen: 
         query = _query_latent(config, part, hidden) @ part["q_b_proj.weight"].T
     query = query.view(tokens, heads, nope + rope)
     compressed = hidden @ part["kv_a_proj_with_mqa.weight"].T
-    expanded = _norm(compressed[:, :latent], part["kv_a_layernorm.weight"], config)
+    expanded = norm(compressed[:, :latent], part["kv_a_layernorm.weight"], config)
     expanded = (expanded @ part["kv_b_proj.weight"].T).view(tokens, heads, -1)
     turned = rotate(config, torch.cat((query[..., nope:], compressed[:, None, latent:]), 1))
     scores = torch.einsum("qhd,khd->hqk", query[..., :nope], expanded[..., :nope])
     scores = scores + torch.einsum("qhd,kd->hqk", turned[:, :heads], turned[:, heads])
     scores = (scores * softmax_scale(config)).masked_fill(unseen, -math.inf)
-    share = _wide(scores).softmax(-1).to(expanded.dtype)
+    share = wide(scores).softmax(-1).to(expanded.dtype)
     mixed = torch.einsum("hqk,khd->qhd", share, expanded[..., nope:])
     return mixed.reshape(tokens, -1) @ part["o_proj.weight"].T
 
@@ -195,7 +195,7 @@ def route(
 
 def _gated(part: Weights, hidden: Tensor) -> Tensor:
     """A router's logits, (tokens, experts)."""
-    return _wide(hidden @ part["gate.weight"].T)
+    return wide(hidden @ part["gate.weight"].T)
 
 
 def routed(config: Mapping[str, Any], raw: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -255,26 +255,28 @@ def feed_forward(
 ) -> Tensor:
     """A dense layer, or shared experts and routed ones, (tokens, hidden) each way."""
     if "gate.weight" not in part:
-        return _mlp(part, hidden)
-    out = _mlp(below(part, "shared_experts."), hidden)
+        return mlp(part, hidden)
+    out = mlp(below(part, "shared_experts."), hidden)
     weights = route(config, part, hidden, chosen).to(hidden.dtype)
     for expert, weight in enumerate(weights.T):
-        out = out + weight[:, None] * _mlp(below(part, f"experts.{expert}."), hidden)
+        out = out + weight[:, None] * mlp(below(part, f"experts.{expert}."), hidden)
     return out
 
 
-def _mlp(part: Weights, hidden: Tensor) -> Tensor:
+def mlp(part: Weights, hidden: Tensor) -> Tensor:
+    """Gate, up and down projection of one dense part, (tokens, hidden) each way."""
     gate = torch.nn.functional.silu(hidden @ part["gate_proj.weight"].T)
     return (gate * (hidden @ part["up_proj.weight"].T)) @ part["down_proj.weight"].T
 
 
-def _norm(value: Tensor, weight: Tensor, config: Mapping[str, Any]) -> Tensor:
-    wide = _wide(value)
-    scale = (wide.square().mean(-1, keepdim=True) + config["rms_norm_eps"]).rsqrt()
-    return (wide * scale * weight).to(value.dtype)
+def norm(value: Tensor, weight: Tensor, config: Mapping[str, Any]) -> Tensor:
+    """The root mean square norm, in at least float32."""
+    own = wide(value)
+    scale = (own.square().mean(-1, keepdim=True) + config["rms_norm_eps"]).rsqrt()
+    return (own * scale * weight).to(value.dtype)
 
 
-def _wide(value: Tensor) -> Tensor:
+def wide(value: Tensor) -> Tensor:
     """Sums are float32's at least, as in any engine."""
     return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
 

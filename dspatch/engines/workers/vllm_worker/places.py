@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,7 @@ OUTPUTS = {
     "shared_expert": ("mlp.shared_experts",),
     "mlp": ("mlp",),
 }
+READ = ("kv_a_norm",)  # what attention reads of every position; beside it the rotated key
 FUSED = "self_attn.fused_qkv_a_proj"
 ROTARY = ("self_attn.rotary_emb", "self_attn.mla_attn.rotary_emb")
 
@@ -53,38 +55,77 @@ class Rows:
         return next(iter(rows.items())) if rows and self.texts[pair] == 1 else None
 
 
+class Kept:
+    """Rows of tensors by name, at some positions of every prompt; `seen` are those that were run."""
+
+    def __init__(self) -> None:
+        self.rows = Rows()
+        self.seen: dict[str, list[bool]] = {}
+        self.parts: dict[str, list[tuple[list[tuple[str, int]], Any]]] = {}
+        self.targets: list[tuple[str, int]] = []
+        self.index: list[int] = []
+
+    def add(self, prompt: str, ids: list[int], rows: list[int]) -> None:
+        """Know a text, and the positions that are kept of it."""
+        self.seen[prompt] = [False] * len(rows)
+        self.rows.add(prompt, ids, rows)
+
+    def begin(self, pairs: list[tuple[int, int]]) -> None:
+        """A pass with these positions and tokens starts: find the rows to keep."""
+        found = [(number, self.rows.find(pair)) for number, pair in enumerate(pairs)]
+        self.index = [number for number, target in found if target is not None]
+        self.targets = [target for _, target in found if target is not None]
+        for prompt, row in self.targets:
+            self.seen[prompt][row] = True
+
+    def take(self, name: str, value: Any) -> None:
+        """Keep the rows of one tensor, (tokens, ...), of this pass."""
+        if self.index:
+            rows = value.detach()[self.index].flatten(1).cpu()
+            self.parts.setdefault(name, []).append((self.targets, rows))
+
+    def joined(self, prompt: str, name: str) -> dict[int, Any]:
+        """The rows of a prompt that went through the name, by number."""
+        rows: dict[int, Any] = {}
+        for targets, values in self.parts[name]:
+            rows |= {
+                n: value for (of, n), value in zip(targets, values, strict=True) if of == prompt
+            }
+        return rows
+
+
 class Places:
-    """Rows of tensors by operation, for every prompt; `seen` are the positions that were run."""
+    """Rows of tensors by operation, for every prompt, at the positions that the oracle kept.
+
+    In less than float32 also what attention reads of all positions before them: each operation is held
+    there against what is right for the engine's own input to it.
+    """
 
     def __init__(self, golden: Path, prompts: Mapping[str, Any]) -> None:
         from safetensors import safe_open
 
-        self.rows = Rows()
-        self.seen: dict[str, list[bool]] = {}
+        self.kept, self.context = Kept(), Kept()
         with safe_open(golden, "pt") as file:
             for prompt in prompts:
                 ids, rows = (file.get_tensor(f"{prompt}.{key}").tolist() for key in ("ids", "rows"))
-                self.seen[prompt] = [False] * len(rows)
-                self.rows.add(prompt, ids, rows)
-        self.parts: dict[str, list[tuple[list[tuple[str, int]], Any]]] = {}
-        self.targets: list[tuple[str, int]] = []
-        self.index: list[int] = []
+                self.kept.add(prompt, ids, rows)
+                self.context.add(prompt, ids, list(range(len(ids) - 1)))
         self.tokens: Any = None
         self.embedded: Any = None
         self.layer = 0
         self.taken: set[str] = set()
 
+    def alone(self, prompt: str) -> None:
+        """While one prompt runs by itself, whatever runs is that."""
+        self.kept.rows.alone = self.context.rows.alone = prompt
+
     def begin(self, positions: Any) -> None:
         """A forward pass starts: find the rows to keep."""
-        self.targets, self.index, self.taken = [], [], set()
-        if getattr(self.tokens, "shape", None) != positions.shape:
-            return
-        pairs = zip(positions.tolist(), self.tokens.tolist(), strict=True)
-        for number, pair in enumerate(pairs):
-            if (target := self.rows.find(pair)) is not None:
-                self.targets.append(target)
-                self.index.append(number)
-                self.seen[target[0]][target[1]] = True
+        self.taken = set()
+        alike = getattr(self.tokens, "shape", None) == positions.shape
+        pairs = list(zip(positions.tolist(), self.tokens.tolist(), strict=True)) if alike else []
+        self.kept.begin(pairs)
+        self.context.begin(pairs)
         self.take("embed", self.embedded)
 
     def take(self, name: str, value: Any) -> None:
@@ -92,45 +133,61 @@ class Places:
 
         Whatever is of another form is left, so that the operation stays unobserved.
         """
-        if not self.index or name in self.taken:
-            return
-        if getattr(value, "shape", ())[:1] == self.tokens.shape[:1]:
+        if name not in self.taken and self._fits(value):
             self.taken.add(name)
-            rows = value.detach()[self.index].flatten(1).float().cpu()
-            self.parts.setdefault(name, []).append((self.targets, rows))
+            self.kept.take(name, value)
 
     def here(self, name: str, value: Any) -> None:
         """Keep the rows of an operation of the layer that is running."""
         self.take(f"{self.layer}.{name}", value)
 
+    def read(self, name: str, value: Any) -> None:
+        """Keep all positions of what this layer's attention reads, in the engine's own dtype."""
+        name = f"{self.layer}.{name}"
+        narrow = str(getattr(value, "dtype", "")) in ("torch.bfloat16", "torch.float16")
+        if narrow and f"context.{name}" not in self.taken and self._fits(value):
+            self.taken.add(f"context.{name}")
+            self.context.take(name, value)
+
+    def _fits(self, value: Any) -> bool:
+        return bool(self.kept.index or self.context.index) and (
+            getattr(value, "shape", ())[:1] == self.tokens.shape[:1]
+        )
+
     def joined(self, sparse_layers: list[int]) -> dict[str, Any]:
-        """`PROMPT.seen` (rows,) and `PROMPT.place.OPERATION` (rows, width) of whole operations."""
+        """`PROMPT.seen` (rows,), `PROMPT.place.OPERATION` (rows, width) of whole operations, and what attention read.
+
+        That is `PROMPT.context.N.NAME` (positions, width), NaN where a position was not run.
+        """
         import torch
 
         out: dict[str, Any] = {}
-        for prompt, seen in self.seen.items():
+        for prompt, seen in self.kept.seen.items():
             out[f"{prompt}.seen"] = torch.tensor(seen, dtype=torch.uint8)
-            own = {name: self._whole(prompt, name) for name in self.parts}
+            own = {name: self._whole(prompt, name) for name in self.kept.parts}
             whole = {name: value for name, value in own.items() if value is not None}
             _take_shared_out(whole, sparse_layers)
             out |= {f"{prompt}.place.{name}": value for name, value in whole.items()}
+            for name in self.context.parts:
+                if rows := self.context.joined(prompt, name):
+                    every = _filled(rows, len(self.context.seen[prompt]))
+                    out[f"{prompt}.context.{name}"] = every
         return out
 
     def _whole(self, prompt: str, name: str) -> Any:
         """The rows of a prompt; `None` where a pass did not go through the operation."""
-        import torch
-
-        rows: dict[int, Any] = {}
-        for targets, values in self.parts[name]:
-            own = (
-                (n, value) for (of, n), value in zip(targets, values, strict=True) if of == prompt
-            )
-            rows |= dict(own)
-        seen = self.seen[prompt]
+        rows, seen = self.kept.joined(prompt, name), self.kept.seen[prompt]
         if not rows or {number for number, was in enumerate(seen) if was} != rows.keys():
             return None
-        empty = torch.full_like(next(iter(rows.values())), float("nan"))
-        return torch.stack([rows.get(number, empty) for number in range(len(seen))])
+        return _filled(rows, len(seen)).float()
+
+
+def _filled(rows: Mapping[int, Any], count: int) -> Any:
+    """As many rows, NaN where there is none."""
+    import torch
+
+    empty = torch.full_like(next(iter(rows.values())), float("nan"))
+    return torch.stack([rows.get(number, empty) for number in range(count)])
 
 
 def _take_shared_out(whole: dict[str, Any], sparse_layers: list[int]) -> None:
@@ -159,6 +216,8 @@ def _hooked(model: Any, places: Places, config: Mapping[str, Any]) -> Iterator[A
     if (module := _find(model, ("model.embed_tokens",))) is not None:
         yield module.register_forward_hook(_embedded(places), with_kwargs=True)
     if (module := _find(model, ("model.norm",))) is not None:
+        ended = _ended(places, len(model.model.layers))
+        yield module.register_forward_pre_hook(ended, with_kwargs=True)
         yield module.register_forward_hook(
             lambda module, args, output: places.take("final_norm", _first(output))
         )
@@ -210,12 +269,31 @@ def _entered(places: Places, number: int) -> Callable[..., None]:
         places.layer = number
         if number == 0:
             places.begin(positions_of(args, kwargs))
+        bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+        places.here("input", _stream(bound.get("hidden_states"), bound.get("residual")))
 
     return hook
 
 
+def _ended(places: Places, layers: int) -> Callable[..., None]:
+    """What the last norm reads is what the layer behind the last one would."""
+    return lambda module, args, kwargs: places.take(
+        f"{layers}.input", _stream(*[*args, *kwargs.values()][:2])
+    )
+
+
+def _stream(hidden: Any = None, residual: Any = None) -> Any:
+    """The whole stream, from what the layer before adds to it and the rest; in float32, so that we do not round it."""
+    return hidden if residual is None else hidden.float() + residual.float()
+
+
 def _output(places: Places, name: str) -> Callable[..., None]:
-    return lambda module, args, output: places.here(name, _first(output))
+    def hook(module: Any, args: Any, output: Any) -> None:
+        places.here(name, _first(output))
+        if name in READ:
+            places.read(name, _first(output))
+
+    return hook
 
 
 def _before(places: Places) -> Callable[..., None]:
@@ -241,6 +319,7 @@ def _rotated(places: Places) -> Callable[..., None]:
         turned = [part.flatten(1) for part in parts if hasattr(part, "flatten")]
         if len({len(part) for part in turned}) == 1:
             places.here("rope", torch.cat(turned, -1))
+            places.read("key", turned[-1])
 
     return hook
 

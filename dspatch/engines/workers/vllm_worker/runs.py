@@ -70,7 +70,7 @@ def again(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
 
 def _by_itself(places: Places | None, name: str) -> None:
     if places:
-        places.rows.alone = name
+        places.alone(name)
 
 
 def _joined(places: Places | None, request: Mapping[str, Any]) -> Tensors:
