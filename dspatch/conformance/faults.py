@@ -65,6 +65,7 @@ FEATURES: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "quantised": lambda config: bool(config.get("stored")),
     "unquantised": lambda config: not config.get("stored"),
     "quiet": lambda config: "embedding_gain" in config,
+    "float32-checkpoint": lambda config: config.get("torch_dtype") == "float32",
     "normed-weights": lambda config: bool(config["norm_topk_prob"]),
     "raw-weights": lambda config: not config["norm_topk_prob"],
     "softmax-router": lambda config: config["scoring_func"] == "softmax",

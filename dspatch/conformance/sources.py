@@ -24,7 +24,7 @@ def asked_of(python: Path, engine: str) -> Ask:
         try:
             source, findings, traits = opened(python, engine)
             if name not in findings:
-                return unasked(name)
+                return "ruled out", f"it is none of {engine}'s"
             answer = judge.one(findings[name], source, traits)
         except (DspatchError, OSError):
             return unasked(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from dspatch import series
 from dspatch.audit import finding
-from dspatch.conformance import causes, checks, diagnosis, faults, small, symptom
+from dspatch.conformance import causes, checks, diagnosis, faults, small, sources, symptom
 from dspatch.conformance.causes import Rule, Standing
 from dspatch.conformance.checks.seen import Seen
 from dspatch.conformance.report import CheckResult
@@ -201,6 +202,26 @@ def test_what_speaks_for_a_cause_ranks_it() -> None:
     assert standings == sorted(standings)
 
 
+BY_DTYPE = "lmdeploy-turbomind-experts-by-checkpoint"
+
+
+def test_a_layout_by_the_checkpoint_s_dtype_is_named_for_checkpoints_in_float32_alone() -> None:
+    def ask(name: str) -> tuple[Standing, str]:
+        return ("confirmed", "ffn.py:115") if name == BY_DTYPE else ("ruled out", "")
+
+    found = symptom.Symptom(kind="run", layer=None, operation="head", rows="some", run="alone")
+    told = causes.rank(found, small.case("deepseek-v2-lite/sixteen-heads").config, [], ask)
+    assert (told[0].finding, told[0].standing) == (BY_DTYPE, "confirmed")
+    narrow = small.case("deepseek-v2-lite/sixteen-heads/bfloat16").config
+    assert BY_DTYPE not in {each.finding for each in causes.rank(found, narrow, [], ask)}
+
+
+def test_a_finding_of_another_engine_is_no_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_open", lambda *given: (None, {}, {}))
+    ask = sources.asked_of(Path("python"), "vllm")
+    assert ask(BY_DTYPE) == ("ruled out", "it is none of vllm's")
+
+
 PLAIN = small.case("deepseek-v3/plain-rope").config
 
 
@@ -238,7 +259,8 @@ def test_every_cause_rests_on_what_exists(rule: Rule) -> None:
 
 
 def test_every_finding_that_a_cause_names_is_one() -> None:
-    known = {each.id for each in finding.load_all("vllm", series.layered("vllm").traits)}
+    every = (finding.load_all(one, series.layered(one).traits) for one in finding.engines())
+    known = {each.id for of_one in every for each in of_one}
     assert {rule.finding for rule in RULES if rule.finding} <= known
 
 
