@@ -52,9 +52,7 @@ def run(subjects: Sequence[Subject], wanted: Wanted, file: Path, console: Consol
     chunks of another size. Raises `CalibrationError` for an engine that fails a check in float32, or
     fails to start, and `NoGpuError` for one that needs a GPU.
     """
-    from dspatch.conformance import small
-
-    models = [small.case(name).name for name in wanted.models or MODELS]
+    models = _models(subjects, wanted)
     for subject in subjects:
         _need_watched(subject)
         prove_any.need_machine(subject)
@@ -65,6 +63,16 @@ def run(subjects: Sequence[Subject], wanted: Wanted, file: Path, console: Consol
             numbers += _measured(subject, wanted, models, console, step)
     names = tuple(subject.name.partition(" (")[0] for subject in subjects)
     return _written(numbers, names, models, file)
+
+
+def _models(subjects: Sequence[Subject], wanted: Wanted) -> list[str]:
+    """The models that were named, else those of both kinds, of builds for GPUs in heads that their kernels take."""
+    from dspatch.conformance import small
+
+    if wanted.models:
+        return [small.case(name).name for name in wanted.models]
+    built = next((one.engine for one in subjects if one.target != "cpu"), "")
+    return small.on_gpu(MODELS, built) if built else list(MODELS)
 
 
 def _need_watched(subject: Subject) -> None:

@@ -9,7 +9,7 @@ import pytest
 from dspatch import engines
 from dspatch.conformance import small
 from dspatch.engines import vllm
-from dspatch.stages import prove_api
+from dspatch.stages import calibrate, prove_api
 from dspatch.stages.prove_any import Subject
 
 
@@ -31,6 +31,14 @@ def test_dtype_and_heads_go_by_what_an_engine_was_built_for(
     assert fits.model("deepseek-v3") == model
     assert fits.model("deepseek-v3/saved") == "deepseek-v3/saved"
     assert small.case(model).config["num_attention_heads"] >= (16 if target == "cuda" else 1)
+
+
+@pytest.mark.parametrize(("target", "heads"), [("cpu", 4), ("cuda", 16)])
+def test_limits_are_measured_with_heads_that_kernels_take(target: str, heads: int) -> None:
+    found = calibrate._models([subject(target)], calibrate.Wanted())
+    assert {small.case(name).config["num_attention_heads"] for name in found} == {heads}
+    named = calibrate.Wanted(models=("deepseek-v3/saved",))
+    assert calibrate._models([subject(target)], named) == ["deepseek-v3/saved"]
 
 
 @pytest.mark.parametrize("share", [None, 0.25])
