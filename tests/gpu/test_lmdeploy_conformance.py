@@ -18,8 +18,12 @@ import pytest
 pytestmark = pytest.mark.gpu
 
 MODELS = {
-    "turbomind": ["deepseek-v2-lite/sixteen-heads", "deepseek-v2/sixteen-heads-in-groups"],
-    "pytorch": ["deepseek-v2-lite/sixteen-heads", "deepseek-v3/sixteen-heads"],
+    "turbomind": [
+        "deepseek-v2-lite/sixteen-heads/bfloat16",
+        "deepseek-v2-lite/sixteen-heads",
+        "deepseek-v2/sixteen-heads-in-groups/bfloat16",
+    ],
+    "pytorch": ["deepseek-v2-lite/sixteen-heads/bfloat16", "deepseek-v3/sixteen-heads"],
 }
 # What no engine may fail, and every one shows.
 SHOWN = {
