@@ -35,26 +35,30 @@ DEFAULT = "deepseek-v3"  # the model for an engine that no job built
 
 @dataclass(frozen=True, kw_only=True)
 class Fitting:
-    """How a small model is served where an engine was built for: its dtype, and the model's form.
+    """How a small model is served where an engine was built for: its dtype, and the form that kernels want.
 
-    `margin` and `nats` are a `Server`'s, in that dtype; `share` is that of a GPU's memory.
+    `kind` is a table of `gpu` in small.toml, or empty. `margin` and `nats` are a `Server`'s, in that dtype; `share`
+    is that of a GPU's memory.
     """
 
     dtype: str
-    form: str
+    kind: str = ""
     margin: float = 0.3
     nats: float = 0.5
     share: float | None = None
 
     def model(self, name: str) -> str:
         """The small model of that name, in the form that fits unless the name has one."""
-        return f"{name}/{self.form}" if self.form and "/" not in name else name
+        from dspatch.conformance import small
+
+        fits = small.on_gpu([name], self.kind) if self.kind else [name]
+        return fits[0]
 
 
-# The MLA kernels of GPUs take two bytes a number and sixteen heads or more.
+# The MLA kernels of GPUs take two bytes a number.
 FITTING = {
-    "cpu": Fitting(dtype=proving.DTYPE, form="", margin=1e-3, nats=1e-3),
-    "cuda": Fitting(dtype=proving.GPU_DTYPE, form="sixteen-heads", share=0.3),
+    "cpu": Fitting(dtype=proving.DTYPE, margin=1e-3, nats=1e-3),
+    "cuda": Fitting(dtype=proving.GPU_DTYPE, kind="vllm", share=0.3),
 }
 
 

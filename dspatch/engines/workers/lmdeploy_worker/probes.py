@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import passkeys
 from asking import UnaskableError
 
 from . import inside, runs
@@ -126,26 +127,19 @@ def selfkl(it: Started, request: Mapping[str, Any]) -> Tensors:
 
 
 def passkey(it: Started, request: Mapping[str, Any]) -> Tensors:
-    """By how much the right token leads where something is looked up: `passkey|NAME.lead` (tokens,), logits.
-
-    All questions but the last stand answered in the prompt; the last is answered by generating. Raises
-    `UnaskableError` for a model that looks nothing up.
-    """
-    asked = request["lookup"]
-    if not asked:
-        raise UnaskableError("the weights of this model look nothing up")
-    prompt, answer = asked["prompt"], asked["answer"]
+    """By how much the right token leads where something is looked up: `passkeys.leads`; raises as `passkeys.asked`."""
+    lookup = passkeys.asked(request)
+    prompt, answer = lookup["prompt"], lookup["answer"]
     [found] = _finished(it, [Asked(prompt, len(answer), "all")])
     runs.rinse(it, prompt)
-    # The row before a place is the one that predicts its token.
-    rows = {
-        name: [_lead(found.logits[place - 1], prompt[place]) for place in places]
-        for name, places in asked["read"].items()
-    }
-    steps = found.logits[len(prompt) - 1 :]
-    rows["generated"] = [_lead(row, token) for row, token in zip(steps, answer, strict=True)]
-    leads = {f"passkey|{name}.lead": _numbers(row) for name, row in rows.items()}
-    return {**leads, "passkey|length": runs.integers([len(prompt)])}
+    steps = zip(found.logits[len(prompt) - 1 :], answer, strict=True)
+    told: Tensors = passkeys.leads(
+        lookup,
+        # The row before a place is the one that predicts its token.
+        lambda place, token: _lead(found.logits[place - 1], token),
+        [_lead(row, token) for row, token in steps],
+    )
+    return told
 
 
 def _finished(it: Started, asked: Sequence[Asked]) -> list[Answer]:

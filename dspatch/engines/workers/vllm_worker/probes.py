@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
+import passkeys
 from asking import UnaskableError
 
 from . import dequantised, older, runs, synthetic
@@ -216,25 +217,19 @@ def selfkl(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
 
 
 def passkey(llm: Any, model: Any, request: Mapping[str, Any]) -> Tensors:
-    """By how much the right token leads where something is looked up: `passkey|NAME.lead` (tokens,), logits.
-
-    All questions but the last stand answered in the prompt; the last is answered by generating. Raises
-    `UnaskableError` for a model that looks nothing up.
-    """
-    asked = request["lookup"]
-    if not asked:
-        raise UnaskableError("the weights of this model look nothing up")
-    prompt, answer = asked["prompt"], asked["answer"]
-    few = _sampling(temperature=0.0, max_tokens=len(answer), logprobs=2, prompt_logprobs=2)
-    found = older.generated(llm, [prompt], few)[0]
-    rows = {
-        name: [_lead(found.prompt_logprobs[place], prompt[place]) for place in places]
-        for name, places in asked["read"].items()
-    }
-    steps = found.outputs[0].logprobs
-    rows["generated"] = [_lead(row, token) for row, token in zip(steps, answer, strict=True)]
-    leads = {f"passkey|{name}.lead": _numbers(row) for name, row in rows.items()}
-    return {**leads, "passkey|length": runs.integers([len(prompt)])}
+    """By how much the right token leads where something is looked up: `passkeys.leads`; raises as `passkeys.asked`."""
+    lookup = passkeys.asked(request)
+    few = _sampling(
+        temperature=0.0, max_tokens=len(lookup["answer"]), logprobs=2, prompt_logprobs=2
+    )
+    found = older.generated(llm, [lookup["prompt"]], few)[0]
+    steps = zip(found.outputs[0].logprobs, lookup["answer"], strict=True)
+    told: Tensors = passkeys.leads(
+        lookup,
+        lambda place, token: _lead(found.prompt_logprobs[place], token),
+        [_lead(row, token) for row, token in steps],
+    )
+    return told
 
 
 def _lead(row: Mapping[int, Any], token: int) -> float:
