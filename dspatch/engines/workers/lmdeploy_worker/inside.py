@@ -9,6 +9,7 @@ from typing import Any
 
 from asking import UnaskableError
 from batches import rows_of
+from states import recorded
 
 from .engine import Started
 
@@ -91,10 +92,10 @@ def recording(it: Started) -> Iterator[Recorder]:
     model = whole.model
     with ExitStack() as stack:
         for number, layer in enumerate(model.layers):
-            stack.enter_context(_hooked(layer, recorder, f"layer.{number}"))
+            stack.enter_context(recorded(layer, recorder, f"layer.{number}"))
             if (gate := getattr(layer.mlp, "gate", None)) is not None:
                 stack.enter_context(_routing(gate, recorder, number))
-        stack.enter_context(_hooked(model.norm, recorder, "final"))
+        stack.enter_context(recorded(model.norm, recorder, "final"))
         # What calls the layers calls their model's `forward` itself, by which no hook of that runs.
         stack.enter_context(whole.register_forward_pre_hook(_noting(recorder), with_kwargs=True))
         yield recorder
@@ -154,22 +155,6 @@ class Fed:
             return bound.args, bound.kwargs
 
         return hook
-
-
-@contextmanager
-def _hooked(module: Any, recorder: Recorder, name: str) -> Iterator[None]:
-    def hook(module: Any, args: Any, output: Any) -> None:
-        first, rest = output if isinstance(output, tuple) else (output, None)
-        # A layer returns its addition to the stream apart from the stream, which a norm may return, too.
-        # Added in float32, so that in a narrow dtype the sum is not rounded once more by us.
-        whole = name.startswith("layer.") and rest is not None
-        value = (first.float() + rest.float() if whole else first).detach().flatten(0, -2)
-        recorder.states.setdefault(name, []).append(value.clone())
-        if name == "final":
-            recorder.forwards.append(value.shape[0])
-
-    with module.register_forward_hook(hook):
-        yield
 
 
 @contextmanager

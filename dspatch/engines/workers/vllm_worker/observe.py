@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from batches import StrayRowError, rows_of
+from states import recorded
 
 Choose = Callable[..., tuple[Any, Any]]
 
@@ -74,10 +75,10 @@ def recording(model: Any) -> Iterator[Recorder]:
     recorder = Recorder()
     with ExitStack() as stack:
         for number, layer in enumerate(model.model.layers):
-            stack.enter_context(_hooked(layer, recorder, f"layer.{number}"))
+            stack.enter_context(recorded(layer, recorder, f"layer.{number}"))
             if (indexer := indexer_of(layer)) is not None:
                 stack.enter_context(_choosing(indexer, recorder, f"chosen.{number}"))
-        stack.enter_context(_hooked(model.model.norm, recorder, "final"))
+        stack.enter_context(recorded(model.model.norm, recorder, "final"))
         stack.enter_context(routing(model, lambda *a, **k: _note(recorder, *a, **k)))
         yield recorder
 
@@ -102,22 +103,6 @@ def recording_routes(model: Any) -> Iterator[Recorder]:
         routing(model, lambda *a, **k: _note(recorder, *a, **k)),
     ):
         yield recorder
-
-
-@contextmanager
-def _hooked(module: Any, recorder: Recorder, name: str) -> Iterator[None]:
-    def hook(module: Any, args: Any, output: Any) -> None:
-        first, rest = output if isinstance(output, tuple) else (output, None)
-        # A decoder layer returns its addition to the residual stream apart from the stream.
-        # Added in float32, so that in a narrow dtype the sum is not rounded once more by us.
-        whole = name.startswith("layer.") and rest is not None
-        value = first.float() + rest.float() if whole else first
-        recorder.states.setdefault(name, []).append(value.detach().clone())
-        if name == "final":
-            recorder.forwards.append(value.shape[0])
-
-    with module.register_forward_hook(hook):
-        yield
 
 
 def positions_of(args: Any, kwargs: Any) -> Any:
