@@ -55,7 +55,7 @@ def run(
     results: list[CheckResult] = []
     facts: dict[str, Any] = {"engine": engine, "processes": degree}
     for case, one in zip(models, made, strict=True):
-        progress(f"{case.name}: one process, then {degree}")
+        progress(f"{case.name}: {degree} processes, then one")
         folder = out / f"tp-{case.name.replace('/', '-')}"
         shutil.rmtree(folder, ignore_errors=True)
         _log(folder).unlink(missing_ok=True)
@@ -154,19 +154,20 @@ def _refused(name: str, dtype: str, error: ProcessError) -> list[CheckResult]:
 def _measured(
     python: Path, checkpoint: Path, degree: int, folder: Path, options: Options
 ) -> dict[str, Any]:
-    prompts = small.prompts()
-    ran: list[dict[str, Any]] = []
-    for processes in (1, degree):
-        asked = {
-            "checkpoint": str(checkpoint), "degree": processes, "dtype": options.dtype,
-            "prompts": prompts, "steps": small.steps(), "folder": str(folder / str(processes)),
-        }  # fmt: skip
-        ran.append(_ask(python, {"run": asked}, folder, options))
     places = {"one": str(folder / "1"), "many": str(folder / str(degree))}
+    wanted = {
+        "checkpoint": str(checkpoint), "dtype": options.dtype, "prompts": small.prompts(),
+        "steps": small.steps(),
+    }  # fmt: skip
+    # One process reads what several wrote: where rounding turns a token, texts of their own would part.
+    asked = {
+        degree: {**wanted, "degree": degree, "folder": places["many"]},
+        1: {**wanted, "degree": 1, "folder": places["one"], "reads": places["many"]},
+    }
+    ran = {count: _ask(python, {"run": one}, folder, options) for count, one in asked.items()}
     own = ("attention", "heads", "sums", "seconds")
-    facts = {key: value for key, value in ran[-1].items() if key not in own}
-    names = ("on 1 process", f"on {degree} processes")
-    told = {name: _of_run(one) for name, one in zip(names, ran, strict=True)}
+    facts = {key: value for key, value in ran[degree].items() if key not in own}
+    told = {"on 1 process": _of_run(ran[1]), f"on {degree} processes": _of_run(ran[degree])}
     return {**_ask(python, {"compare": places}, folder, options), "facts": facts, "runs": told}
 
 

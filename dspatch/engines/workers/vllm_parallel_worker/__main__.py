@@ -1,7 +1,8 @@
 """Usage: python -m vllm_parallel_worker REQUEST.json, with this package's parent folder on PYTHONPATH.
 
 The request is `run` (checkpoint, degree, dtype, prompts, steps, folder: what was said and the weights of
-each process go there) or `compare` (the folders `one` and `many`); the result goes to `target`.
+each process go there; `reads`: another run's folder, whose texts are read) or `compare` (the folders `one` and
+`many`); the result goes to `target`.
 """
 
 from __future__ import annotations

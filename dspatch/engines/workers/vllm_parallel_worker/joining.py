@@ -9,13 +9,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+SAID, SPOILED = "said.json", "spoiled.json"  # texts and their log-probabilities, in a run's folder
 PACKED = 16  # rows that the CPU's expert weights interleave
 
 
 def compare(one: Path, many: Path) -> dict[str, Any]:
     """Measures of two runs' folders; `blind` are weights whose shards could be exchanged unseen.
 
-    `spoiled`: what `said` gives where a sum over the processes was left out; nothing where none could be.
+    `equal` is how many of the `texts` one process writes as well. `spoiled`: what `apart` gives where a sum
+    over the processes was left out; nothing where none could be.
     """
     load = import_module("safetensors.torch").load_file
     whole = {name: each for name, each in load(one / "0.safetensors").items() if each.numel()}
@@ -28,11 +30,16 @@ def compare(one: Path, many: Path) -> dict[str, Any]:
         for name in split
         if joined([each[name] for each in reversed(shards)], whole[name]) != "not"
     ]
-    right, got = (json.loads((folder / "said.json").read_text()) for folder in (one, many))
-    wrong = many / "spoiled.json"
+    own, texts = (_told(folder / SAID) for folder in (one, many))
     return {
-        **said(right, got),
-        "spoiled": said(right, json.loads(wrong.read_text())) if wrong.is_file() else None,
+        **apart(_told(one / read(SAID)), texts),
+        "texts": len(texts),
+        "equal": sum(a["tokens"] == b["tokens"] for a, b in zip(own, texts, strict=True)),
+        "spoiled": (
+            apart(_told(one / read(SPOILED)), _told(many / SPOILED))
+            if (many / SPOILED).is_file()
+            else None
+        ),
         "processes": len(shards),
         "weights": len(whole),
         "split": len(split),
@@ -41,36 +48,36 @@ def compare(one: Path, many: Path) -> dict[str, Any]:
     }
 
 
-def said(one: list[dict[str, Any]], many: list[dict[str, Any]]) -> dict[str, Any]:
-    """Texts that are equal, and the differences of log-probabilities, in nats: the worst, and a typical one.
+def read(name: str) -> str:
+    """The file that holds how one process reads the texts of another file."""
+    return f"read-{name}"
 
-    Of each generated token the largest, of each text the median of these, of all texts the median again.
 
-    Compared as far as the texts are equal: what comes after another token answers another question.
+def apart(right: list[dict[str, Any]], texts: list[dict[str, Any]]) -> dict[str, Any]:
+    """How far log-probabilities are from those of one process that reads the same texts, in nats.
+
+    `worst` of all `compared`; `typical`: of each generated token the largest, of each text the median of these, of
+    all texts the median again. What one process would have written itself plays no part, so that no text parts.
     """
     off: list[float] = []
     middle: list[float] = []
-    equal = 0
-    for before, after in zip(one, many, strict=True):
-        pairs = zip(before["tokens"], after["tokens"], strict=True)
-        same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-        equal += same == len(before["tokens"])
-        prompt = len(before["logprobs"]) - len(before["tokens"])
-        shown = prompt + same + 1
+    for before, after in zip(right, texts, strict=True):
         rows = [
             # None of the likeliest tokens in common is as far apart as can be told.
-            [_number(right[token] - got[token]) for token in right.keys() & got.keys()]
-            or [math.inf]
-            for right, got in zip(
-                before["logprobs"][:shown], after["logprobs"][:shown], strict=True
-            )
+            [_number(one[token] - got[token]) for token in one.keys() & got.keys()] or [math.inf]
+            for one, got in zip(before["logprobs"], after["logprobs"], strict=True)
         ]
         off += itertools.chain.from_iterable(rows)
-        middle.append(_middle(list(map(max, rows[prompt:]))))
+        middle.append(_middle(list(map(max, rows[-len(after["tokens"]) :]))))
     worst = max(off, default=0.0)
     # What is no number is wrong wherever it stands.
     found = {"worst": worst, "typical": _middle(middle) if worst < math.inf else worst}
-    return {"texts": len(one), "equal": equal, "compared": len(off), **found}
+    return {"compared": len(off), **found}
+
+
+def _told(path: Path) -> list[dict[str, Any]]:
+    told: list[dict[str, Any]] = json.loads(path.read_text())
+    return told
 
 
 def _number(difference: float) -> float:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from .joining import SAID, SPOILED, read
+
+MOST = 20  # of the likeliest tokens
 
 
 def keep_weights(worker: Any, folder: str) -> int:
@@ -47,7 +51,8 @@ def sums() -> list[str]:
 def run(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Greedy tokens with the log-probabilities of the likeliest, and of each token of the prompts.
 
-    Of several processes a second time with a sum over them left out, which must show: `spoiled.json`.
+    Of several processes a second time with a sum over them left out, which must show. Where `reads` names another
+    run's folder, what this one makes of the texts there, read as prompts.
     """
     begun, folder, degree = time.monotonic(), Path(asked["folder"]), asked["degree"]
     folder.mkdir(parents=True, exist_ok=True)
@@ -56,14 +61,17 @@ def run(asked: Mapping[str, Any]) -> dict[str, Any]:
     engine = vllm.LLM(
         model=asked["checkpoint"], tensor_parallel_size=degree, dtype=asked["dtype"],
         enforce_eager=True, max_model_len=512, max_num_seqs=4, seed=0, skip_tokenizer_init=True,
-        max_logprobs=20, enable_prefix_caching=False, **memory.arguments(),
+        max_logprobs=MOST, enable_prefix_caching=False, **memory.arguments(),
     )  # fmt: skip
     started = time.monotonic()
     engine.collective_rpc(keep_weights, args=(str(folder.resolve()),))
     facts = engine.collective_rpc(kinds)[0]
-    _keep_said(vllm, engine, asked, folder / "said.json")
+    _keep_said(vllm, engine, asked, folder / SAID)
+    for name in (SAID, SPOILED):
+        if "reads" in asked and (texts := Path(asked["reads"]) / name).is_file():
+            _keep_read(vllm, engine, asked, json.loads(texts.read_text()), folder / read(name))
     if degree > 1 and engine.collective_rpc(forget_sums)[0]:
-        _keep_said(vllm, engine, asked, folder / "spoiled.json")
+        _keep_said(vllm, engine, asked, folder / SPOILED)
     torch = import_module("torch")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     seconds = {"start": started - begun, "answer": time.monotonic() - started}
@@ -72,17 +80,41 @@ def run(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _keep_said(vllm: Any, engine: Any, asked: Mapping[str, Any], target: Path) -> None:
-    prompts = [{"prompt_token_ids": ids} for ids in asked["prompts"].values()]
     wanted = vllm.SamplingParams(
-        max_tokens=asked["steps"], temperature=0, logprobs=20, prompt_logprobs=1, ignore_eos=True,
+        max_tokens=asked["steps"], temperature=0, logprobs=MOST, prompt_logprobs=1, ignore_eos=True,
         detokenize=False,
     )  # fmt: skip
-    done = engine.generate(prompts, wanted, use_tqdm=False)
-    target.write_text(json.dumps([_said(each) for each in done]))
+    done = _answers(engine, asked["prompts"].values(), wanted)
+    _keep(target, [(list(one.outputs[0].token_ids), one.outputs[0].logprobs, one) for one in done])
 
 
-def _said(done: Any) -> dict[str, Any]:
+def _keep_read(
+    vllm: Any,
+    engine: Any,
+    asked: Mapping[str, Any],
+    texts: Sequence[Mapping[str, Any]],
+    target: Path,
+) -> None:
+    wanted = vllm.SamplingParams(
+        max_tokens=1, temperature=0, prompt_logprobs=MOST, ignore_eos=True, detokenize=False
+    )
+    prompts = [
+        [*ids, *text["tokens"]] for ids, text in zip(asked["prompts"].values(), texts, strict=True)
+    ]
+    done = _answers(engine, prompts, wanted)
+    _keep(target, [(text["tokens"], (), one) for text, one in zip(texts, done, strict=True)])
+
+
+def _answers(engine: Any, prompts: Iterable[Sequence[int]], wanted: Any) -> Any:
+    given = [{"prompt_token_ids": list(ids)} for ids in prompts]
+    return engine.generate(given, wanted, use_tqdm=False)
+
+
+def _keep(target: Path, texts: Iterable[tuple[list[int], Sequence[Any], Any]]) -> None:
     """The tokens, and the log-probabilities at each place: of the prompt first, then of each step."""
-    places = [*(done.prompt_logprobs or [])[1:], *done.outputs[0].logprobs]
-    told = [{str(token): one.logprob for token, one in place.items()} for place in places]
-    return {"tokens": list(done.outputs[0].token_ids), "logprobs": told}
+    kept = []
+    for tokens, steps, done in texts:
+        places = [*(done.prompt_logprobs or [])[1:], *steps]
+        told = [{str(token): one.logprob for token, one in place.items()} for place in places]
+        kept.append({"tokens": tokens, "logprobs": told})
+    target.write_text(json.dumps(kept))
