@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from dspatch.bench import processes
+from dspatch.bench import cards, processes
 from dspatch.conformance.api.wire import GoneError, Wire
 from dspatch.engines import Progress
 
@@ -23,12 +23,16 @@ GRAM = 4  # words that follow each other
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """A server at rest: when, bytes, open files, the share of KV blocks in use, `None` where it does not say."""
+    """A server at rest: when, bytes, open files, the share of KV blocks in use, and bytes of GPUs' memory.
+
+    `None` is what nobody says.
+    """
 
     seconds: float
     memory: int
     files: int
     blocks: float | None
+    card: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +113,13 @@ def sample(wire: Wire, pid: int, seconds: float) -> Sample | None:
     if held is None:
         return None
     used = [float(n) for n in USED.findall(text)]
-    blocks = max(used) if used else None
-    return Sample(seconds=seconds, memory=held.memory, files=held.files, blocks=blocks)
+    return Sample(
+        seconds=seconds,
+        memory=held.memory,
+        files=held.files,
+        blocks=max(used) if used else None,
+        card=cards.held(processes.tree(pid)),
+    )
 
 
 def repeated(text: str) -> float:

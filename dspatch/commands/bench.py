@@ -300,9 +300,9 @@ def soak(
     """Load a server for a long time, and tell whether it grows or drifts.
 
     Prompts and answers of many lengths, and clients that leave early, in cycles; after each the
-    server comes to rest, and its memory, its open files and its KV blocks in use are read. Memory
-    counts as leaking when the lower 95 % bound of its slope is above 1 GiB a day. The same greedy
-    prompts are asked first and last.
+    server comes to rest, and its memory, on the machine and on GPUs, its open files and its KV
+    blocks in use are read. Memory counts as leaking when the lower 95 % bound of its slope is above
+    1 GiB a day. The same greedy prompts are asked first and last.
 
     \b
     dspatch bench soak --of .venv/bin/python --minutes 60 --pause 5

@@ -50,6 +50,8 @@ def _rows(done: Result) -> Iterator[tuple[str, str]]:
     counts = f"{found.left} left early, {found.errors} failed"
     yield "load", f"{found.requests} requests in {seconds:.0f} s, {counts}"
     yield "memory", _slope(done.memory, MIB, "MiB")
+    if done.card is not None:
+        yield "GPU memory", _slope(done.card, MIB, "MiB")
     if done.blocks is not None:
         yield "KV blocks in use at rest", _slope(done.blocks, 0.01, "%")
     files = [sample.files for sample in found.samples]
@@ -72,9 +74,11 @@ def _slope(one: Slope | None, unit: float, name: str) -> str:
 def _lines(done: Result) -> Iterator[Line]:
     samples = done.soaked.samples
     memory = [(s.seconds, float(s.memory)) for s in samples]
+    card = [(s.seconds, float(s.card)) for s in samples if s.card is not None]
     blocks = [(s.seconds, s.blocks) for s in samples if s.blocks is not None]
     for title, unit, scale, points, line in (
         ("memory", "MiB", MIB, memory, done.memory),
+        ("GPU memory", "MiB", MIB, card, done.card),
         ("KV blocks in use at rest", "%", 0.01, blocks, done.blocks),
     ):
         if len(points) > 1:

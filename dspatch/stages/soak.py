@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ class Result:
     plan: Plan
     soaked: Soaked
     memory: Slope | None
+    card: Slope | None
     blocks: Slope | None
     wrong: tuple[str, ...]
     files: tuple[Path, ...]
@@ -83,22 +84,29 @@ def written(name: str, plan: Plan, found: Soaked, folder: Path) -> Result:
     from dspatch.bench import page
     from dspatch.stages import show_soak
 
-    memory = slope.fit(slope.settled([(s.seconds, float(s.memory)) for s in found.samples]))
-    used = [(s.seconds, s.blocks) for s in found.samples if s.blocks is not None]
+    memory = _line((s.seconds, s.memory) for s in found.samples)
+    card = _line((s.seconds, s.card) for s in found.samples)
     done = Result(
         name=name,
         plan=plan,
         soaked=found,
         memory=memory,
-        blocks=slope.fit(slope.settled(used)),
-        wrong=tuple(_wrong(found, memory)),
+        card=card,
+        blocks=_line((s.seconds, s.blocks) for s in found.samples),
+        wrong=tuple(_wrong(found, memory, card)),
         files=(folder / "soak.json", folder / "soak.html"),
     )
     page.write(done.files, as_dict(done), show_soak.page_of(done))
     return done
 
 
-def _wrong(found: Soaked, memory: Slope | None) -> Iterator[str]:
+def _line(points: Iterable[tuple[float, float | None]]) -> Slope | None:
+    """The line through what was told, once it has settled."""
+    told = [(seconds, float(value)) for seconds, value in points if value is not None]
+    return slope.fit(slope.settled(told))
+
+
+def _wrong(found: Soaked, memory: Slope | None, card: Slope | None) -> Iterator[str]:
     if found.died:
         yield f"the server died after {found.requests} requests"
     if found.errors:
@@ -107,6 +115,8 @@ def _wrong(found: Soaked, memory: Slope | None) -> Iterator[str]:
         yield f"{len(found.samples)} samples are too few for a slope; soak longer"
     elif memory.low * DAY > MOST:
         yield f"memory grows by at least {memory.low * DAY / MOST:.3g} GiB a day"
+    if card is not None and card.low * DAY > MOST:
+        yield f"GPU memory grows by at least {card.low * DAY / MOST:.3g} GiB a day"
     settled = slope.settled([(s.seconds, float(s.files)) for s in found.samples])
     counts = [count for _, count in settled]
     if len(counts) > 3 and counts == sorted(counts) and counts[-1] > counts[0] + 3:
@@ -131,10 +141,13 @@ def _drifted(found: Soaked) -> Iterator[str]:
 
 def undecided(done: Result) -> str:
     """What the soak was too short to rule out, in words; empty when memory is bounded."""
-    if done.memory is None or done.memory.high * DAY <= MOST or done.memory.low * DAY > MOST:
-        return ""
-    most = done.memory.high * DAY / MOST
-    return f"growth of up to {most:,.0f} GiB a day is not ruled out: soak longer"
+    lines = {"growth": done.memory, "growth of GPU memory": done.card}
+    told = [
+        f"{name} of up to {line.high * DAY / MOST:,.0f} GiB a day is not ruled out"
+        for name, line in lines.items()
+        if line is not None and line.low * DAY <= MOST < line.high * DAY
+    ]
+    return f"{', '.join(told)}: soak longer" if told else ""
 
 
 def check(done: Result) -> None:
@@ -149,7 +162,7 @@ def check(done: Result) -> None:
 
 def as_dict(done: Result) -> dict[str, Any]:
     """The whole result as JSON values."""
-    lines = {"memory": done.memory, "blocks": done.blocks}
+    lines = {"memory": done.memory, "card": done.card, "blocks": done.blocks}
     return {
         "server": done.name,
         "plan": asdict(done.plan),

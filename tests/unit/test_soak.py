@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from dspatch.bench import processes, slope, soaking
+from dspatch.bench import cards, processes, slope, soaking
 from dspatch.bench.soaking import Plan, Sample, Soaked
 from dspatch.cli import main
 from dspatch.console import Console
@@ -200,8 +200,9 @@ def result(**changes: Any) -> tuple[str, ...]:
     samples = tuple(Sample(seconds=n, memory=10**8, files=9, blocks=0.0) for n in range(20))
     given = {"samples": samples, "requests": 9, "left": 1, "errors": 0, "early": ("a",), "late": ("a",)}  # fmt: skip
     found = Soaked(**{**given, **changes})
-    fitted = slope.fit(slope.settled([(s.seconds, float(s.memory)) for s in found.samples]))
-    return tuple(soak._wrong(found, fitted))
+    memory = soak._line((s.seconds, s.memory) for s in found.samples)
+    card = soak._line((s.seconds, s.card) for s in found.samples)
+    return tuple(soak._wrong(found, memory, card))
 
 
 def test_what_a_short_soak_cannot_rule_out_is_said(tmp_path: Path) -> None:
@@ -225,4 +226,47 @@ def test_each_finding_by_itself() -> None:
     assert result() == ()
     assert result(errors=2) == ("2 of 9 requests failed",)
     assert "too few" in result(samples=())[0]
+    held = tuple(
+        Sample(seconds=n, memory=10**8, files=9, blocks=0.0, card=(n + 9) << 20) for n in range(20)
+    )
+    assert "GPU memory grows by at least 84.4 GiB a day" in result(samples=held)
     assert "not what they were" in result(late=("b",))[0]
+
+
+# The driver's program, which knows every process: what each holds stays, or grows by a MiB in a millisecond.
+DRIVER = """#!/bin/sh
+case $* in *compute-apps=pid,used_memory*nounits*) ;; *) exit 9;; esac
+held=$(( 500 + %s ))
+for one in /proc/[0-9]*; do echo "${one#/proc/}, $held"; done
+"""
+
+
+@pytest.mark.parametrize(
+    ("grows", "found"), [("0", False), ("$(date +%s%N) / 1000000 % 100000000", True)]
+)
+def test_what_a_server_holds_of_gpus_is_told(
+    grows: str, found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / "bin" / "nvidia-smi"
+    made.parent.mkdir()
+    made.write_text(DRIVER % grows)
+    made.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{made.parent}:{os.environ['PATH']}")
+    done = soaked("sound", tmp_path)
+    assert done.card is not None
+    assert any("GPU memory grows by at least" in what for what in done.wrong) is found
+    assert "GPU memory" in done.files[1].read_text()
+
+
+def test_a_driver_that_knows_none_of_the_processes_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = "41, 1024\n42, 512\n41, 1\n43, [N/A]\nNo running processes\n"
+    assert cards.of_table(answer, frozenset({41, 43, 7})) == 1025 << 20
+    assert cards.of_table(answer, frozenset({43, 7})) is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cards.held([41]) is None
+    broken = tmp_path / "nvidia-smi"
+    broken.write_text("#!/bin/sh\nexit 9\n")
+    broken.chmod(0o755)
+    assert cards.held([41]) is None
