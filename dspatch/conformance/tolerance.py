@@ -48,8 +48,7 @@ class Tolerance:
         """
         if self.value is not None:
             return self.value
-        apart = self.noise > 0 and self.fault >= APART * self.noise
-        return math.sqrt(self.noise * self.fault) if apart else None
+        return math.sqrt(self.noise * self.fault) if self.fault >= APART * self.noise else None
 
 
 def shipped() -> Path:
@@ -103,8 +102,6 @@ def why_none(check: str, dtype: str, device: str = "cpu") -> str:
     if known is None:
         stale = " that is of what it measures" if (check, dtype, device) in table() else ""
         return f"tolerance.toml has no tolerance for {check} in {dtype} on {device}{stale}"
-    if math.isinf(known.fault):
-        return f"in {dtype} on {device} it decides nothing: {known.reason}"
     return (
         f"in {dtype} on {device} it decides nothing: noise reaches {known.noise:.2g}"
         f" {known.unit}, the weakest fault {known.fault:.2g}"

@@ -311,6 +311,20 @@ def test_a_row_is_not_taken_for_one_of_a_text_that_has_the_same_token_there() ->
     assert (rows.find((2, 7)), rows.find((3, 4)), rows.find((1, 6))) == (("odd", 1), None, None)
 
 
+def test_a_row_that_two_texts_of_a_batch_came_to_is_neither_s() -> None:
+    kept = watching.Kept()
+    kept.add("odd", [5, 6, 7, 9], [0, 2, 3])
+    kept.add("long", [9, 8, 4, 2], [0])
+    kept.begin([(0, 5), (2, 7), (0, 9)])
+    # The long text goes on like the odd one, which has been there.
+    kept.begin([(2, 7)])
+    assert kept.known("odd") == [True, False, False]
+    assert kept.known("long") == [True]
+    kept.rows.alone = "odd"
+    kept.begin([(0, 5)])
+    assert kept.known("odd") == [True, False, False]
+
+
 @pytest.mark.parametrize("value", [None, "no tensor", Rows(3), Rows(0)])
 def test_what_has_another_form_stays_unobserved_and_stops_nothing(value: object) -> None:
     places = object.__new__(watching.Places)

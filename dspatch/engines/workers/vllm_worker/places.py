@@ -56,11 +56,15 @@ class Rows:
 
 
 class Kept:
-    """Rows of tensors by name, at some positions of every prompt; `seen` are those that were run."""
+    """Rows of tensors by name, at some positions of every prompt; `seen` are those that were run.
+
+    Where texts share passes, a row that is met twice is `doubted`: another text went on like this one there.
+    """
 
     def __init__(self) -> None:
         self.rows = Rows()
         self.seen: dict[str, list[bool]] = {}
+        self.doubted: set[tuple[str, int]] = set()
         self.parts: dict[str, list[tuple[list[tuple[str, int]], Any]]] = {}
         self.targets: list[tuple[str, int]] = []
         self.index: list[int] = []
@@ -76,7 +80,14 @@ class Kept:
         self.index = [number for number, target in found if target is not None]
         self.targets = [target for _, target in found if target is not None]
         for prompt, row in self.targets:
+            if self.seen[prompt][row] and not self.rows.alone:
+                self.doubted.add((prompt, row))
             self.seen[prompt][row] = True
+
+    def known(self, prompt: str) -> list[bool]:
+        """Which rows of a prompt were run, and are no other's."""
+        each = enumerate(self.seen[prompt])
+        return [was and (prompt, number) not in self.doubted for number, was in each]
 
     def take(self, name: str, value: Any) -> None:
         """Keep the rows of one tensor, (tokens, ...), of this pass."""
@@ -85,13 +96,12 @@ class Kept:
             self.parts.setdefault(name, []).append((self.targets, rows))
 
     def joined(self, prompt: str, name: str) -> dict[int, Any]:
-        """The rows of a prompt that went through the name, by number."""
+        """The rows of a prompt that went through the name, by number; none that is doubted."""
         rows: dict[int, Any] = {}
         for targets, values in self.parts[name]:
-            rows |= {
-                n: value for (of, n), value in zip(targets, values, strict=True) if of == prompt
-            }
-        return rows
+            pairs = zip(targets, values, strict=True)
+            rows |= {n: value for (of, n), value in pairs if of == prompt}
+        return {n: value for n, value in rows.items() if (prompt, n) not in self.doubted}
 
 
 class Places:
@@ -162,8 +172,8 @@ class Places:
         import torch
 
         out: dict[str, Any] = {}
-        for prompt, seen in self.kept.seen.items():
-            out[f"{prompt}.seen"] = torch.tensor(seen, dtype=torch.uint8)
+        for prompt in self.kept.seen:
+            out[f"{prompt}.seen"] = torch.tensor(self.kept.known(prompt), dtype=torch.uint8)
             own = {name: self._whole(prompt, name) for name in self.kept.parts}
             whole = {name: value for name, value in own.items() if value is not None}
             _take_shared_out(whole, sparse_layers)
@@ -176,7 +186,7 @@ class Places:
 
     def _whole(self, prompt: str, name: str) -> Any:
         """The rows of a prompt; `None` where a pass did not go through the operation."""
-        rows, seen = self.kept.joined(prompt, name), self.kept.seen[prompt]
+        rows, seen = self.kept.joined(prompt, name), self.kept.known(prompt)
         if not rows or {number for number, was in enumerate(seen) if was} != rows.keys():
             return None
         return _filled(rows, len(seen)).float()
