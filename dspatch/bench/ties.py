@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dspatch.conformance.oracle import Oracle
     from dspatch.conformance.small import Case
 
-# Of a score. Of some 500 sets the oracle's own rounding in float32 turned two, at margins of 8e-8 and, on `/quiet`, 4e-7.
+# Of a score. Of some 500 sets the oracle's rounding in float32 turned two, at margins of 8e-8 and, `/quiet`, 4e-7.
 NEAR = 1e-6
 TURNS = 5  # draws; a model that ties on all of them is left to the oracle's own controls
 FURTHER = 10**6  # from a seed of prompts to the next one that nothing else uses

@@ -27,8 +27,6 @@ NARROW = {
 ANSWERED = "median token of the median prompt"
 BY_ANSWERS = tuple(name for name, what in NARROW.items() if what == FOLLOWED)
 ANSWERS = "-answers"
-# What a check judged before, by the unit of its rows: they decide where nobody has measured anew.
-BEFORE = {"golden.routes": "tokens"}
 # What is judged in every dtype, of a check that once judged something else.
 ALWAYS = {"sampling.distribution": "by the engine's own logits"}
 

@@ -83,14 +83,6 @@ def row(check: str, dtype: str, device: str = "cpu") -> Tolerance | None:
     return found if found is not None and statistic.of(check, dtype, found.unit, device) else None
 
 
-def before(check: str, dtype: str, device: str = "cpu") -> Tolerance | None:
-    """The limit of what a check measured before, where the table has no more than that."""
-    found = table().get((check, dtype, device))
-    if found is None or found.value is None or row(check, dtype, device) is not None:
-        return None
-    return found if found.unit == statistic.BEFORE.get(check) else None
-
-
 def unmeasured(checks: Iterable[str], dtype: str, device: str) -> list[str]:
     """Those of the checks that would fail, as nobody has measured them in a dtype on a device."""
     return [check for check in checks if row(check, dtype, device) is None]

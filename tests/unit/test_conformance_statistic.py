@@ -90,30 +90,6 @@ def test_another_measure_than_float32_s_starts_from_its_own_unit() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("off", "routes", "status"),
-    [(9, 2, "pass"), (200, 2, "fail"), (9, 1, "not-shown")],
-    ids=["as many as granted", "more", "not watched"],
-)
-def test_where_nobody_measured_choices_tokens_are_counted_as_before(
-    monkeypatch: pytest.MonkeyPatch, off: int, routes: int, status: str
-) -> None:
-    key = ("golden.routes", "bfloat16", "cpu")
-    old = replace(tolerance.table()[key], unit="tokens", value=150)
-    monkeypatch.setattr(tolerance, "table", lambda: {key: old})
-    of = narrow(experts=[[1, 0.01, 9, 311], [2, 0.0, 0, 311]][:routes])
-    for measures in of.measures["runs"]["alone/"].values():
-        measures["routes"] = [[1, off, 311], [2, 0, 311]]
-    found = judged("golden.routes", of)
-    assert found.status == status
-    if status != "not-shown":
-        # What is measured is what a limit is to be made of.
-        assert (found.measured, found.unit) == (0.01, "of a score")
-        assert f"judged as before: {2 * off} tokens, 150 are granted" in found.note
-    else:
-        assert "as before" not in found.note
-
-
 def test_an_old_row_of_ones_own_is_told_of_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     key = ("golden.fp32", "bfloat16", "cpu")
     old = tolerance.table()[key]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from inspect import signature
 from typing import Any
 
@@ -139,23 +138,15 @@ def _one(name: str, seen: Seen) -> CheckResult:
 
 
 def _unjudged(name: str, seen: Seen, verdict: Verdict) -> CheckResult:
-    """A measure that nothing is held against: where nobody measured it fails, else it shows nothing.
-
-    Where the table has the limit of what the check measured before, that one decides.
-    """
+    """A measure that nothing is held against: where nobody measured it fails, else it shows nothing."""
     usable = not (verdict.wrong or verdict.unseen)
     known = tolerance.row(name, seen.dtype, seen.scale(name))
     why = tolerance.why_none(name, seen.dtype, seen.scale(name))
-    status: Status = "fail" if known is None else "not-shown"
-    if (old := tolerance.before(name, seen.dtype, seen.scale(name))) is not None:
-        status = _status(replace(verdict, measured=verdict.before), old.limit)
-        if verdict.before is not None:
-            why += f"; judged as before: {verdict.before:g} {old.unit}, {old.limit:g} are granted"
     return CheckResult(
         check=name,
         variant=seen.variant,
         dtype=seen.dtype,
-        status=status,
+        status="fail" if known is None else "not-shown",
         measured=verdict.measured if usable else None,
         unit=known.unit if known else verdict.unit,
         note=why if usable else f"{why}; {verdict.unseen or verdict.note}",

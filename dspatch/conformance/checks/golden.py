@@ -87,7 +87,7 @@ def routes(seen: Seen) -> Verdict:
         worst, where = max((rank(missed), where) for where, missed, *_ in found)
         elsewhere = sum(count for _, _, count, _ in found)
         note = f"worst: {where}; {elsewhere} of {note} are not the best"
-        return Verdict(measured=worst, unit="of a score", note=note, before=_turned(seen))
+        return Verdict(measured=worst, unit="of a score", note=note)
     first = next((f"first: {where}; " for where, _, count, _ in found if count), "")
     return Verdict(measured=sum(count for _, _, count, _ in found), note=f"{first}{note}")
 
@@ -104,11 +104,6 @@ def _chosen(seen: Seen, run: Run, *, narrow: bool) -> list[tuple[str, float, int
         rows += [(f"layer.{layer} of `{prompt}`, {run}", *rest) for layer, *rest in own]
     sparse = seen.config["num_hidden_layers"] - seen.config["first_k_dense_replace"]
     return rows if rows and len(rows) == sparse * len(seen.prompts(run)) else None
-
-
-def _turned(seen: Seen) -> int:
-    """How many tokens of prompts run alone go to other experts than the oracle's."""
-    return sum(off for measures in seen.alone.values() for _, off, _ in measures["routes"])
 
 
 def divergence(seen: Seen) -> Verdict:

@@ -102,8 +102,7 @@ class Verdict:
     """What a check measured.
 
     `wrong` fails it whatever was measured; `unseen` says why it could not look. `unit` is that of what
-    it measures, where tolerance.toml has none of another dtype. `before` is what the check measured
-    once, for a table that has limits of no more.
+    it measures, where tolerance.toml has none of another dtype.
     """
 
     measured: float | None = None
@@ -111,7 +110,6 @@ class Verdict:
     unit: str = ""
     wrong: bool = False
     unseen: str = ""
-    before: float | None = None
 
 
 def unseen(why: str) -> Verdict:
