@@ -93,7 +93,10 @@ def test_a_fault_of_place_is_looked_for_only_where_numbers_have_a_band() -> None
     ), "fail", "")  # fmt: skip
     row = {"fault": fault, "variant": "v", "results": (failed,)}
     assert selftest.Planted(**row).misplaced
-    assert not selftest.Planted(**row, dtype="bfloat16").misplaced
+    assert selftest.Planted(**row, dtype="bfloat16").misplaced
+    assert not selftest.Planted(
+        **row, dtype="bfloat16", device="one that nobody measured"
+    ).misplaced
 
 
 def test_each_shape_of_model_is_tried_once_in_a_form() -> None:
