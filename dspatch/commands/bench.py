@@ -141,8 +141,8 @@ OF_ALARMS = (
     help="That of the first checkpoint and the first set; another one draws others.",
 )  # fmt: skip
 @click.option(
-    "--dtype", default="float32", show_default=True, metavar="NAME",
-    help="What the engine computes in.",
+    "--dtype", metavar="NAME",
+    help="What the engine computes in.  [default: float32, on GPUs bfloat16]",
 )  # fmt: skip
 @options.variant
 @click.option(
@@ -157,7 +157,7 @@ def alarms(
     checkpoints: int,
     prompt_sets: int,
     seed: int,
-    dtype: str,
+    dtype: str | None,
     variants: tuple[str, ...],
     prepare: Path | None,
     output: Path,
@@ -182,10 +182,11 @@ def alarms(
     together.check(OF_ALARMS)
     console = Console(as_json=as_json)
     plan = Plan(
-        models=variants, dtype=dtype, checkpoints=checkpoints, prompt_sets=prompt_sets, seed=seed
-    )
+        models=variants, dtype=dtype or "", checkpoints=checkpoints, prompt_sets=prompt_sets,
+        seed=seed,
+    )  # fmt: skip
     if prepare is not None:
-        _prepare(plan, prepare, console)
+        _prepare(stage.settled(plan), prepare, console)
         return
     if place is None:
         raise click.UsageError("name a sound engine with --of, or a folder with --prepare")

@@ -158,9 +158,17 @@ def on_gpu(names: Iterable[str], kind: str) -> list[str]:
 
 
 def with_heads(names: Iterable[str], kind: str) -> list[str]:
-    """These models, which have a form each, in as many heads as the engine's kernels want; `kind` as in `on_gpu`."""
+    """These models in as many heads as the engine's kernels want, without those whose sizes no kernel takes.
+
+    `kind` is as in `on_gpu`.
+    """
     table = _gpu(kind)
-    return [f"{name}/{table['form']}{_written(table)[0]}" for name in names]
+    return [f"{name}/{table['form']}{_written(table)[0]}" for name in names if _fits(name)]
+
+
+def _fits(name: str) -> bool:
+    """Whether kernels of a GPU take the sizes of a model's forms."""
+    return all(_form(form, name).get("gpu", True) for form in name.split("/")[1:])
 
 
 def _gpu(kind: str) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ def run(subject: Subject, plan: Plan, file: Path, console: Console) -> Counted:
     A count that was stopped goes on with what the file holds, if that is of the same engine, suite and seeds.
     What a pair with an alarm left stays in the subject's folder. Raises as `prove_any.run`.
     """
+    plan = settled(plan, subject)
     proving.need_tolerances(plan.dtype)
     proving.need_dtype(plan.models, plan.dtype)
     drawn = plan.drawn()
@@ -58,6 +59,18 @@ def run(subject: Subject, plan: Plan, file: Path, console: Console) -> Counted:
     return Counted(name=subject.name, dtype=plan.dtype, count=Count(rows=tuple(rows)), file=file)
 
 
+def settled(plan: Plan, subject: Subject | None = None) -> Plan:
+    """The same in a dtype and, for a GPU, of models that its kernels take, where none were named."""
+    from dspatch.conformance import small
+
+    on_gpu = subject is not None and subject.target != "cpu"
+    dtype = plan.dtype or (proving.GPU_DTYPE if on_gpu else proving.DTYPE)
+    if subject is None or not on_gpu or plan.models:
+        return replace(plan, dtype=dtype)
+    models = small.with_heads(small.counted(dtype), subject.engine)
+    return replace(plan, dtype=dtype, models=tuple(models))
+
+
 def _measured(
     subject: Subject, python: Path, dtype: str, few: Sequence[Sequence[Case]], number: int
 ) -> list[Judged]:
@@ -66,9 +79,9 @@ def _measured(
 
     folder = subject.folder / "alarms" / f"{dtype}-{number}"
     standing = oracle.ensure()
-    settled = ties.settled([case for cases in few for case in cases], standing)
+    untied = ties.settled([case for cases in few for case in cases], standing)
     report = suite.of_cases(
-        settled,
+        untied,
         python=python,
         out=folder,
         engine=subject.engine,
@@ -77,7 +90,7 @@ def _measured(
     )
     if report.ok:
         shutil.rmtree(folder)
-    left = iter(settled)
+    left = iter(untied)
     kept = [[next(left) for _ in cases] for cases in few]
     return [
         alarms.judged(cases, report.results, redrawn=ties.again(drawn, cases))

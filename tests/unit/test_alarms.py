@@ -277,3 +277,24 @@ def test_a_form_that_rounding_drowns_is_counted_and_judged_in_float32_alone() ->
         proving.need_dtype(["deepseek-v3", quiet], "bfloat16")
     with pytest.raises(NoToleranceError):
         stage.run(subject(), Plan(models=(quiet,), dtype="bfloat16"), Path("a"), Console())
+
+
+@pytest.mark.parametrize(
+    ("version", "dtype", "heads"),
+    [("0.32.0+cpu", "float32", 4), ("0.25.1+cu130", "bfloat16", 16)],
+    ids=["cpu", "cuda"],
+)
+def test_dtype_and_models_of_a_count_are_what_the_engine_was_built_for(
+    version: str, dtype: str, heads: int
+) -> None:
+    of = subject(version)
+    found = stage.settled(Plan(dtype=""), of)
+    assert found.dtype == dtype
+    cases = [case for one in found.drawn() for case in one]
+    assert {case.config["num_attention_heads"] for case in cases} == {heads}
+    # No kernel of a GPU takes heads of sizes that no published model has.
+    odd = {case.config["kv_lora_rank"] for case in cases} != {512}
+    assert odd is (of.target == "cpu")
+    named = Plan(models=("deepseek-v3/odd-heads",), dtype="float16")
+    assert stage.settled(named, of) == named
+    assert stage.settled(Plan(dtype="")).dtype == "float32"
