@@ -64,11 +64,15 @@ def _rows(done: Result) -> Iterator[tuple[str, str]]:
 def _slope(one: Slope | None, unit: float, name: str) -> str:
     if one is None:
         return "too few samples for a slope"
-    low, middle, high = (value * DAY / unit for value in (one.low, one.slope, one.high))
+    low, middle, high = (_signed(value * DAY / unit) for value in (one.low, one.slope, one.high))
     return (
-        f"{middle:+,.0f} {name} a day ({low:+,.0f} to {high:+,.0f}), from {one.start / unit:,.0f} {name};"
+        f"{middle} {name} a day ({low} to {high}), from {one.start / unit:,.0f} {name};"
         f" {one.samples} samples"
     )
+
+
+def _signed(value: float) -> str:
+    return f"{value:+,.0f}" if round(value) else "0"
 
 
 def _lines(done: Result) -> Iterator[Line]:

@@ -255,7 +255,9 @@ def test_what_a_server_holds_of_gpus_is_told(
     done = soaked("sound", tmp_path)
     assert done.card is not None
     assert any("GPU memory grows by at least" in what for what in done.wrong) is found
-    assert "GPU memory" in done.files[1].read_text()
+    page = done.files[1].read_text()
+    assert ("0 MiB a day (0 to 0), from 500 MiB" in page) is not found
+    assert "GPU memory" in page
 
 
 def test_a_driver_that_knows_none_of_the_processes_tells_nothing(
