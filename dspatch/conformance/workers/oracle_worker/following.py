@@ -52,8 +52,8 @@ def measure(expected: Tensors, found: Tensors, model: probing.Model) -> Followed
 
 
 def _choices(layer: int, raw: Tensor, chosen: Tensor, model: probing.Model) -> list[Any]:
-    bias = model.held.get(f"model.layers.{layer}.mlp.gate.e_score_correction_bias", torch.zeros(()))
-    missed = choosing.missed(model.config, raw, bias.to(raw.dtype), chosen)
+    bias = twin.biased(twin.below(model.held, f"model.layers.{layer}.mlp."), raw)
+    missed = choosing.missed(model.config, raw, bias, chosen)
     return [layer, float(missed.max()), int((missed > 0).sum()), len(missed)]
 
 

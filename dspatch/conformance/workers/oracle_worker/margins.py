@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from . import twin
@@ -28,8 +27,6 @@ def margin(config: Mapping[str, Any], weights: Mapping[str, Tensor], ids: list[i
     """The least difference between what a router takes and what it leaves, by the second model; inf without any."""
     found = [math.inf]
     for layer, raw in twin.run(config, weights, ids).routers.items():
-        bias = weights.get(
-            f"model.layers.{layer}.mlp.gate.e_score_correction_bias", torch.zeros(())
-        )
-        found.append(float(twin.routed(config, raw, bias.to(raw.dtype))[1].min()))
+        bias = twin.biased(twin.below(weights, f"model.layers.{layer}.mlp."), raw)
+        found.append(float(twin.routed(config, raw, bias)[1].min()))
     return min(found)

@@ -149,8 +149,8 @@ def routed(text: Text, number: int) -> Pair | None:
         chosen = _chosen(layer)
     except LookupError:
         return None
-    bias = layer.weights.get("mlp.gate.e_score_correction_bias", torch.zeros(())).double()
-    right, margin = twin.routed(text.config, layer.shown("gate").double(), bias)
+    raw = layer.shown("gate").double()
+    right, margin = twin.routed(text.config, raw, twin.biased(below(layer.weights, "mlp."), raw))
     wrong = ((right != 0) != (own != 0)).any(-1) & (margin > CLOSE)
     return right.where(wrong[:, None], chosen) / float(text.config["routed_scaling_factor"]), own
 

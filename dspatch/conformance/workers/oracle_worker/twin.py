@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from . import rotary
+from .weights import BIAS
 
 Weights = Mapping[str, Tensor]
 
@@ -186,10 +187,9 @@ def route(
     config: Mapping[str, Any], part: Weights, hidden: Tensor, chosen: Tensor | None = None
 ) -> Tensor:
     """Mixing weight of every expert for every token, (tokens, experts), zero where not chosen."""
-    bias = part.get("gate.e_score_correction_bias", torch.zeros(()))
     raw = _gated(part, hidden)
     if chosen is None:
-        return routed(config, raw, bias.to(raw.dtype))[0]
+        return routed(config, raw, biased(part, raw))[0]
     return weighed(config, scored(config, raw), chosen.long())
 
 
@@ -220,6 +220,11 @@ def routed(config: Mapping[str, Any], raw: Tensor, bias: Tensor) -> tuple[Tensor
 def scored(config: Mapping[str, Any], raw: Tensor) -> Tensor:
     """What a router makes of its logits: the score of each expert, (tokens, experts)."""
     return raw.sigmoid() if config["scoring_func"] == "sigmoid" else raw.softmax(-1)
+
+
+def biased(part: Weights, raw: Tensor) -> Tensor:
+    """A router's bias (experts,) in the dtype of its logits; 0 of one that has none."""
+    return part.get(f"gate.{BIAS}", torch.zeros(())).to(raw.dtype)
 
 
 def preferred(config: Mapping[str, Any], score: Tensor, bias: Tensor) -> Tensor:
