@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterable
 
-PROGRAM = "nvidia-smi"
-ASKED = ("--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits")
+from dspatch import process
+from dspatch.errors import DspatchError
+
+ASKED = ("nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits")
 WAIT = 30.0  # seconds
 
 
 def held(pids: Iterable[int]) -> int | None:
     """Bytes that these processes hold of all cards; `None` without a driver that knows one of them."""
-    if shutil.which(PROGRAM) is None:
-        return None
     try:
-        done = subprocess.run(
-            (PROGRAM, *ASKED), capture_output=True, text=True, timeout=WAIT, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
+        done = process.run(ASKED, timeout=WAIT)
+    except DspatchError:
         return None
     return of_table(done.stdout, frozenset(pids))
 
