@@ -417,32 +417,28 @@ PROBED = (
 )
 
 
+@pytest.mark.parametrize(
+    ("kept", "told", "status", "note"),
+    [
+        ("unprobed", "LookupError: no such module", "not-shown", "no such module"),
+        ("broken", "KeyError: 'layer.3'", "fail", "it broke: KeyError: 'layer.3'"),
+    ],
+    ids=["could not be made", "broke"],
+)
 @pytest.mark.parametrize("name", [*PROBED, "sampling.distribution", "decode.late"])
-def test_a_probe_that_could_not_be_made_shows_nothing_and_says_why(name: str) -> None:
+def test_a_probe_without_numbers_shows_nothing_or_fails_and_says_why(
+    name: str, kept: str, told: str, status: str, note: str
+) -> None:
     probe = next(run for run, names in selftest.RUN_CHECKS.items() if name in names)
 
     def lose(measures: dict[str, Any], facts: dict[str, Any]) -> None:
         measures["probes"].pop(f"{probe}/", None)
         measures["runs"].pop(f"{probe}/", None)
-        facts["unprobed"] = {probe: "LookupError: no such module"}
+        facts[kept] = {probe: told}
 
     found = judged(name, under(lose))
-    assert found.status == "not-shown"
-    assert "no such module" in found.note
-
-
-@pytest.mark.parametrize("name", [*PROBED, "sampling.distribution", "decode.late"])
-def test_a_probe_that_broke_fails_and_says_with_what(name: str) -> None:
-    probe = next(run for run, names in selftest.RUN_CHECKS.items() if name in names)
-
-    def lose(measures: dict[str, Any], facts: dict[str, Any]) -> None:
-        measures["probes"].pop(f"{probe}/", None)
-        measures["runs"].pop(f"{probe}/", None)
-        facts["broken"] = {probe: "KeyError: 'layer.3'"}
-
-    found = judged(name, under(lose))
-    assert found.status == "fail"
-    assert "it broke: KeyError: 'layer.3'" in found.note
+    assert found.status == status
+    assert note in found.note
 
 
 def test_layers_of_which_most_tokens_went_elsewhere_are_not_passed() -> None:
